@@ -283,9 +283,9 @@ pub fn shards<C: Found>(
     interrupted: &dyn Fn() -> bool,
     scan: &Scan<C>,
 ) -> Result<(Vec<C>, usize), Error> {
-    let blocks = queries.div_ceil(query_block).max(1);
+    let blocks = queries.div_ceil(query_block);
     // Enough tasks to keep the threads busy and an interrupt prompt; shards of about 4096 rows or more make merging cheap.
-    let shards = (4 * parallel::num_threads()).div_ceil(blocks).clamp(1, gallery.div_ceil(4096).max(1));
+    let shards = (4 * parallel::num_threads()).div_ceil(blocks.max(1)).clamp(1, gallery.div_ceil(4096).max(1));
     let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
     let found: Vec<Mutex<C>> = (0..queries).map(|_| Mutex::new(C::new(k))).collect();
     let scored = AtomicUsize::new(0);

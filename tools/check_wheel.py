@@ -1,5 +1,6 @@
-"""Try an installed peaccel by what an extra promises: check_wheel.py core|torch|cli|train|all [--without-cuda]."""
+"""Try an installed peaccel by what an extra promises: check_wheel.py core|torch|cuda|cli|train|all [--without-cuda]."""
 
+import os
 import re
 import subprocess
 import sys
@@ -38,6 +39,41 @@ def check_torch() -> None:
     assert mu.grad is not None and mu.grad.isfinite().all()
 
 
+def check_cuda() -> None:
+    """The wheel's images on a GPU that is the host, whose driver PEACCEL_LIBCUDA names; and without a driver."""
+    import torch
+
+    from peaccel.ops import _cuda
+    from peaccel.retrieval.prepared import plan
+
+    driver = pe.build_info()["cuda"]
+    assert driver.endswith("driver of CUDA 13.0"), driver
+    rng = np.random.default_rng(0)
+    q, g = (pe.Normal(*map(torch.tensor, (rng.normal(size=(n, 8)), rng.uniform(0.5, 1, (n, 8))))) for n in (5, 40))
+    inner = plan(pe.Point(q.mu), pe.Point(g.mu), "cosine", detach=True)
+    drawn = plan(q, g, pe.scores.sampled_cosine(n=3, seed=torch.tensor(7)), detach=True)
+    own = plan(q, g, "mls", detach=True)
+    place, _cuda.place = _cuda.place, lambda x: (0, 0)
+    try:
+        for planned in (own, inner, drawn):
+            wanted = pe.ops.score(planned.pair.op, planned.inputs, pairwise=True)
+            torch.testing.assert_close(_cuda.score(planned.pair.op, planned.inputs, None, True), wanted)
+        best = pe.search(q, g, 3)
+        scores, ids, *_ = _cuda.search(own.pair.op, own.inputs, 3)
+        torch.testing.assert_close((scores, ids), tuple(best))
+        draws = pe.ops.samplers.sample_normal, q.mu, q.var, torch.tensor(7), 2, 0, 0
+        torch.testing.assert_close(_cuda.sample(*draws), pe.ops.sample(*draws))
+        os.environ["PEACCEL_LIBCUDA"] = "libnone.so"
+        try:
+            _cuda.score(own.pair.op, own.inputs, None, True)
+        except pe.CudaError as error:
+            assert str(error) == "there is no NVIDIA driver here (libnone.so cannot be loaded)", error
+        else:
+            raise AssertionError("a GPU without a driver raised no error")
+    finally:
+        _cuda.place = place
+
+
 def check_cli() -> None:
     """The command names itself and its build."""
     run("peaccel", "info")
@@ -61,7 +97,14 @@ def run(command: str, *arguments: str) -> None:
     subprocess.run([str(Path(sysconfig.get_path("scripts"), command)), *arguments], check=True)
 
 
-CHECKS = {"core": check_core, "torch": check_torch, "cli": check_cli, "train": check_train, "all": check_readme}
+CHECKS = {
+    "core": check_core,
+    "torch": check_torch,
+    "cuda": check_cuda,
+    "cli": check_cli,
+    "train": check_train,
+    "all": check_readme,
+}
 
 assert "site-packages" in pe.__file__, f"peaccel comes from {pe.__file__}, expected an installed one"
 CHECKS[sys.argv[1]]()

@@ -1,11 +1,13 @@
 """Install what is in dist/ into bare environments and try it there: try_wheel.py [--only EXTRA].
 
-The wheel with the oldest releases that are allowed of what it and its extras name, and with the newest; the sdist
-without CUDA. Python is the one that runs this.
+The wheel with the oldest releases that are allowed of what it and its extras name, and with the newest; beside torch
+its CUDA images too, under the stand-in of libcuda that tests have (`tests/host_cuda.py`), and without a driver; the
+sdist without CUDA. Python is the one that runs this.
 """
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,9 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+import host_cuda  # noqa: E402
+
 EXTRAS = ("core", "torch", "cli", "train", "all")
 """What `check_wheel.py` tries; "core" is none."""
 
@@ -33,6 +38,11 @@ def attempt(package: Path, extra: str, resolution: str) -> None:
         work.mkdir()
         cuda = ["--without-cuda"] if package.suffix == ".gz" else []
         subprocess.run([python, ROOT / "tools/check_wheel.py", extra, *cuda], check=True, cwd=work, env=env)
+        if extra == "torch" and shutil.which("g++") is None:
+            print("CUDA's images were not tried: there is no g++ here, which compiles the stand-in of libcuda")
+        elif extra == "torch":
+            env |= host_cuda.compiled()
+            subprocess.run([python, ROOT / "tools/check_wheel.py", "cuda"], check=True, cwd=work, env=env)
     print(f"{package.name}, {extra}, {resolution}: {monotonic() - start:.0f} s", flush=True)
 
 

@@ -403,3 +403,12 @@ def test_the_command_has_nothing_to_write_for_scaled_items(folder, capsys):
 def test_the_command_refuses_in_one_line(folder, capsys, line, message):
     code, _, err = run(capsys, "choose-score", *line.split())
     assert code == 2 and err.count("\n") == 1 and message in err
+
+
+def test_an_uncertainty_that_is_nan_is_refused():
+    """Of non-isotropic directions, of which no score reads it."""
+    d, labels = items()
+    d.var[:, 0] = np.nan
+    directions = pe.NonIsotropicVonMisesFisher(d.mu / np.linalg.norm(d.mu, axis=1, keepdims=True), d.var)
+    with pytest.raises(ValueError, match=r"^choose_score: d has an uncertainty that is NaN: see its validate\(\)$"):
+        pe.choose_score(directions, labels)

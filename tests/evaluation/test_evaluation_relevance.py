@@ -168,6 +168,10 @@ WRONG = {
     "query": (lambda: Relevance.from_pairs([[3, 1]], 3, 9), "pairs name rows 3..3 of queries, expected 0..2"),
     "gallery": (lambda: Relevance.from_pairs([[0, -1]], 3, 9), "pairs name rows -1..-1 of gallery, expected 0..8"),
     "radius": (lambda: Relevance.within([[0.0, 1.0]], None, 0), "radius is 0, expected a finite number above 0"),
+    "far": (
+        lambda: Relevance.within([[0, 1e200]], None, 1),
+        "query_coords and gallery_coords reach 1e+200, expected 1e150",
+    ),
     "NaN": (lambda: Relevance.within([[0.0, np.nan]], None, 1), "1 of the 2 numbers of query_coords are NaN"),
     "space and plane": (lambda: Relevance.within([[0.0, 1]], [[0.0, 1, 2]], 1), "shape (1, 3), expected (1, 2)"),
     "both": (lambda: metrics.hit_at_k([[0]], sparse(False)[2], [1]), "gallery_labels is given beside a Relevance"),

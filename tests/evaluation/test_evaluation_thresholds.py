@@ -516,3 +516,11 @@ def test_a_page_without_a_threshold_marks_none(change):
     for heading in ("Risk against coverage", "Scores"):
         labels = sections[heading].content.axes[0].get_legend_handles_labels()[1]
         assert "the threshold" not in labels
+
+
+def test_scores_that_rounding_alone_tells_apart_have_a_histogram():
+    """In one dimension cosines are 1 and -1 up to a rounding."""
+    d = pe.Point(np.random.default_rng(0).normal(size=(30, 1)) ** 2)
+    found = pe.choose_threshold(d, None, np.arange(30) % 3, wrong=0.9)
+    assert len(found.edges) == 41 and np.diff(found.edges).min() > 0
+    assert sum(map(sum, found.counts.values())) == 30

@@ -369,3 +369,9 @@ def test_without_pyarrow_one_line_says_so(monkeypatch):
     for function, x in ((io.from_arrow, TABLE), (io.to_arrow, pe.Normal(MU, VAR)), (io.arrow_blocks, TABLE)):
         with pytest.raises(ImportError, match=r"^tables need pyarrow: pip install peaccel\[arrow\]$"):
             function(x)
+
+
+def test_the_other_byte_order_is_turned():
+    d = pe.Normal(MU.astype(">f4"), VAR.astype(">f4"))
+    table = io.to_arrow(d, ids=np.arange(5).astype(">i8"))
+    assert table.equals(io.to_arrow(pe.Normal(MU, VAR), ids=np.arange(5)))

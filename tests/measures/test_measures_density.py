@@ -426,3 +426,15 @@ def test_bad_input_gets_one_line(function, error, begins):
         function()
     assert str(caught.value).startswith(begins), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_overflows_or_is_infinite_does_not_warn():
+    """Warnings are errors in these tests."""
+    d = pe.Normal([[0.0, np.inf], [1e200, 0.0], [0.0, 0.0]], var=[1.0, 1e-300, 0.0])
+    other = pe.Normal([[np.inf, 0.0], [0.0, 0.0], [0.0, 1.0]], var=[1.0, 1.0, 0.0])
+    for found in (
+        *(pe.entropy(d), pe.confidence(d), pe.log_prob(d, other.mu)),
+        *(pe.kl(d, other), pe.match_variance(d, other), pe.triplet_probability(d, other, other)),
+        *(pe.fuse(d, [0, 0, 0]).mu, pe.pairwise(d, other, "expected_cosine"), pe.pairwise(d, other, "hib")),
+    ):
+        assert np.shape(found)[-1] in (2, 3)

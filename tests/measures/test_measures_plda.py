@@ -466,3 +466,16 @@ def test_what_the_page_shows_runs_and_prints_what_it_says(capsys):
     (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     exec(block, {})
     assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*# (.*)", block)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.ones((6, 2)), "the 6 rows of x are equal, expected some that differ"),
+        (np.full((6, 1), 1e200) * np.arange(6)[:, None], "x reaches 5e+200, expected 1e150 at most"),
+        (np.full((6, 1), 1e-200) * np.arange(6)[:, None], "a column of x spans 5e-200, expected 0, or 1e-150 at least"),
+    ],
+)
+def test_what_cannot_be_scaled_is_said(x, message):
+    with pytest.raises(ValueError, match="^" + re.escape(f"fit_plda: {message}") + "$"):
+        pe.fit_plda(x, [0, 0, 1, 1, 2, 2], shrinkage=0.5)

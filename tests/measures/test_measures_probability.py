@@ -153,3 +153,17 @@ def test_a_fitted_probability_is_printed_in_a_sentence():
     isotonic = pe.IsotonicProbability((0.0, 0.5, 1.0), (0.25, 0.25, 0.75))
     says = "the probability of a match rises from 0.25 at a score of 0 to 0.75 at a score of 1, by 3 points"
     assert str(isotonic) == says and "scores=" in repr(isotonic)
+
+
+def test_scores_that_are_all_equal_leave_the_share_of_same_pairs():
+    """The mean of six times 0.1 is not 0.1, and no slope may come of the difference."""
+    scores = np.full(6, 0.1)
+    assert scores.std() > 0
+    fit = pe.fit_match_probability(scores, [1, 1, 1, 1, 0, 0])
+    assert fit(scores) == pytest.approx([(4 * 5 / 6 + 2 * 1 / 4) / 6] * 6)
+
+
+@pytest.mark.parametrize("width", [1e200, 1e-200])
+def test_scores_that_cannot_be_scaled_are_refused(width):
+    with pytest.raises(ValueError, match=rf"confidences span {re.escape(f'{width:g}')}, expected 0, or 1e-150 to"):
+        pe.fit_match_probability([0.1, 0.2], [0, 1], [0, width])

@@ -272,3 +272,15 @@ def test_confidences_that_need_no_training():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("least", [0.0, 1.0, -1e9, 1e300])
+def test_novelty_of_numbers_that_rounding_alone_tells_apart(least):
+    found = metrics.novelty_detection([least, least], [np.nextafter(least, np.inf)], bins=40)
+    assert found.auroc == 1 and len(found.edges) == 41 and (np.diff(found.edges) > 0).all()
+    assert found.known.sum() == 2 and found.novel.sum() == 1
+
+
+def test_novelty_of_numbers_whose_difference_overflows():
+    found = metrics.novelty_detection([-1.7e308], [1.7e308], bins=2)
+    assert found.edges.tolist() == [-1.7e308, 0, 1.7e308] and found.known.tolist() == [1, 0]

@@ -185,3 +185,11 @@ def test_the_area_under_a_roc_curve_is_the_share_of_pairs_won_and_half_of_the_ti
         won = (scores[same][:, None] > scores[~same]) + (scores[same][:, None] == scores[~same]) / 2
         assert metrics.roc_auc(scores, same) == won.mean() == pytest.approx(roc_auc_score(same, scores), abs=1e-15)
     assert metrics.r_auroc([True, False, False], [np.inf, np.inf, -np.inf]) == 0.75
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_the_threshold_above_a_score_is_the_same_in_the_other_byte_order(dtype):
+    scores, same = np.array([0.5, 0.25, 0.75, 1], dtype), [0, 0, 1, 1]
+    above = metrics.tar_at_far(scores, same, 0, resamples=2).threshold
+    assert above == float(np.nextafter(dtype(0.5), dtype(1)))
+    assert metrics.tar_at_far(scores.astype(np.dtype(dtype).newbyteorder()), same, 0, resamples=2).threshold == above

@@ -287,3 +287,12 @@ def test_bad_arguments_get_one_line(call, error, begins, name):
         call(getattr(pe.special, name))
     assert str(caught.value).startswith(begins), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_arrays_that_begin_between_words(dtype):
+    x = np.linspace(0.5, 9, 7).astype(dtype)
+    between = np.frombuffer(b"\0" + x.tobytes(), dtype, offset=1)
+    assert not between.flags.aligned
+    np.testing.assert_array_equal(pe.special.log_ive(2.5, between), pe.special.log_ive(2.5, x))
+    np.testing.assert_array_equal(pe.special.log_ive(between, x), pe.special.log_ive(x, x))

@@ -214,8 +214,16 @@ def test_a_candidate_listed_twice_is_ranked_twice():
     assert sorted(ranking.ids[0].tolist()) == [1, 2, 2]
 
 
+DRAWN = [
+    *(("hib", kind, kind) for kind in ("normal_isotropic", "normal_diagonal")),
+    *(("sampled_cosine", kind, kind) for kind in ("normal_diagonal", "vmf")),
+    *(("nivmf", kind, "nivmf") for kind in ("vmf", "point")),
+    ("el_nivmf", "vmf", "nivmf"),
+]
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize(("score", "q_kind", "g_kind"), SEARCHES, ids=NAMES)
+@pytest.mark.parametrize(("score", "q_kind", "g_kind"), [*SEARCHES, *DRAWN])
 def test_no_queries_no_gallery_and_no_candidates_are_empty_results(score, q_kind, g_kind, library):
     def ids(*shape):
         return as_library(np.zeros(shape), library).to(torch.int64) if library == "torch" else np.zeros(shape, np.int64)

@@ -24,6 +24,7 @@ from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
 from peaccel.evaluation.verifying import AUC
 from peaccel.measures.fitted import Calibration, Prior
+from peaccel.ops._array import quiet
 from peaccel.scores import SCORES, Score
 from peaccel.scores._common_variance import ranking_weights
 
@@ -210,6 +211,7 @@ class Fits:
         return score(mu=self.shift) if "mu" in score.params else score
 
 
+@quiet
 def choose_score(
     d: Distribution,
     labels: ArrayLike,
@@ -302,8 +304,10 @@ def _learned(d: Distribution) -> NDArray[np.float64] | None:
     """How sure the items are of themselves; a variance of 0 is as sure as can be."""
     if isinstance(d, Point):
         return None
-    with np.errstate(divide="ignore"):
-        return _finite(on_host(measures.confidence(d)).astype(np.float64))
+    confidence = on_host(measures.confidence(d)).astype(np.float64)
+    if np.isnan(confidence).any():
+        raise ValueError("choose_score: d has an uncertainty that is NaN: see its validate()")
+    return _finite(confidence)
 
 
 def _finite(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from peaccel.evaluation.identifying import best_two, curve_of, novel_clusters
 from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
 from peaccel.measures.thresholds import learn_then_test, limit_false_matches
 from peaccel.metrics import Relevance
+from peaccel.metrics._arrays import bin_edges
 from peaccel.scores import Score
 from peaccel.validation import class_numbers, finite_numbers, flags, require_shares
 
@@ -397,6 +398,6 @@ def _histograms(x: _Given, pairs: bool, apart: bool) -> tuple[tuple[float, ...],
         kinds = {"right answers": x.scores[x.right], "wrong answers": x.scores[wrong], "without a mate": x.others}
     kinds = {name: found.astype(np.float64) for name, found in kinds.items() if len(found)}
     low, high = np.quantile(np.concatenate(list(kinds.values())), [ENDS, 1 - ENDS])
-    edges = np.histogram_bin_edges([low, high], BINS)
+    edges = bin_edges(np.array([low, high]), BINS)
     counts = {name: np.histogram(np.clip(found, edges[0], edges[-1]), edges)[0] for name, found in kinds.items()}
     return tuple(edges.tolist()), {name: tuple(found.tolist()) for name, found in counts.items()}

@@ -86,7 +86,7 @@ def probability(
 
 def _unit(mu: NDArray[Any]) -> bool:
     """Whether all rows have unit length, so that their lengths say nothing."""
-    return bool(np.all(np.abs(np.linalg.norm(mu, axis=1) - 1) < 1e-3))
+    return bool(np.all(np.abs(np.linalg.norm(mu.astype(np.float64), axis=1) - 1) < 1e-3))
 
 
 def by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:

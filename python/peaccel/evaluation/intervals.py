@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.evaluation.formatting import percent
-from peaccel.ops._array import from_given
+from peaccel.ops._array import from_given, quiet
 
 __all__ = ["Interval", "Resamples", "mean_interval", "plainly", "simultaneous_intervals"]
 
@@ -124,6 +124,7 @@ def ends(value: float, drawn: NDArray[np.float64], level: float = 0.95) -> Inter
     return Interval(value, float(low), float(high))
 
 
+@quiet
 def mean_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95, seed: int = 0) -> Interval:
     """Mean of a number of each query, with its interval by the bootstrap over classes.
 
@@ -153,6 +154,7 @@ def mean_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95
     return Resamples(from_given("mean_interval", "clusters", clusters)[known], seed).mean(given[known], level)
 
 
+@quiet
 def simultaneous_intervals(
     values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95, seed: int = 0
 ) -> tuple[Interval, ...]:

@@ -19,6 +19,7 @@ from peaccel.evaluation.formatting import Table
 from peaccel.evaluation.intervals import Interval
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.verifying import FEWEST
+from peaccel.metrics._arrays import bin_edges
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
@@ -249,7 +250,7 @@ def _of_items(
 def _histogram(sides: dict[str, NDArray[Any]]) -> Figure:
     figure = Figure(figsize=(7, 3), layout="constrained")
     axes = figure.subplots()
-    edges = np.histogram_bin_edges(np.concatenate(list(sides.values())), 40)
+    edges = bin_edges(np.concatenate(list(sides.values())), 40)
     for name, confidence in sides.items():
         axes.hist(confidence, edges.tolist(), alpha=1 / len(sides), label=name)
     axes.set(xlabel="confidence", ylabel="queries")

@@ -72,14 +72,19 @@ def column_of(owner: str, name: str, x: Any, length: int) -> Any:
         except (pa.ArrowException, TypeError) as error:
             raise ValueError(f"{owner}: {name} is no column: {str(error).partition(chr(10))[0]}") from None
     elif x.ndim == 2:
-        column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(x).reshape(-1)), x.shape[1])
+        column = pa.FixedSizeListArray.from_arrays(pa.array(_side_by_side(x).reshape(-1)), x.shape[1])
     elif x.ndim == 1:
-        column = pa.array(np.ascontiguousarray(x))
+        column = pa.array(_side_by_side(x))
     else:
         raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({length},) or ({length}, D)")
     if len(column) != length:
         raise ValueError(f"{owner}: {name} has {len(column)} rows, expected {length} like the distribution")
     return column
+
+
+def _side_by_side(x: NDArray[Any]) -> NDArray[Any]:
+    """The elements side by side in the machine's own byte order: Arrow has no other."""
+    return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
 
 def _decoded(column: Any) -> Any:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.io._array_files import on_host
-from peaccel.ops._array import Numpy, from_given
+from peaccel.ops._array import Numpy, from_given, quiet
 
 __all__ = ["from_ensemble"]
 
@@ -22,6 +22,7 @@ FEW = 1000  # items from which it is estimated in how many dimensions embeddings
 def from_ensemble(embeddings: Any, kind: Literal["normal"] = "normal", diagonal: bool = False) -> Normal[Numpy]: ...
 @overload
 def from_ensemble(embeddings: Any, kind: Literal["vmf"], diagonal: bool = False) -> VonMisesFisher[Numpy]: ...
+@quiet
 def from_ensemble(
     embeddings: Any, kind: Literal["normal", "vmf"] = "normal", diagonal: bool = False
 ) -> Normal[Numpy] | VonMisesFisher[Numpy]:

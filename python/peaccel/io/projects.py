@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
 from peaccel.io._array_files import on_host, read
-from peaccel.ops._array import Numpy, from_given
+from peaccel.ops._array import Numpy, from_given, quiet
 
 __all__ = ["from_norms", "from_pcmepp", "from_pfe", "from_prolip", "from_url"]
 
@@ -283,17 +283,20 @@ def _of_log_var(owner: str, mean: Any, std: Any) -> Normal[Numpy]:
         return _checked(owner, Normal(_unit(owner, "mean", mu), np.exp(log_var)))
 
 
+@quiet
 def _lengths(x: Floats) -> Floats:
     # In float64 squares neither underflow nor overflow.
     squares: Floats = np.einsum("nd,nd->n", x, x, dtype=np.float64)
-    return np.sqrt(squares).astype(x.dtype)
+    lengths: Floats = np.sqrt(squares).astype(x.dtype)
+    return lengths
 
 
 def _unit(owner: str, name: str, x: Floats) -> Floats:
     length = _lengths(x)
     if (bad := _first(length == 0)) is not None:
         raise ValueError(f"{owner}: {name} has length 0 in row {bad}, expected a direction")
-    return x / length[:, None]
+    directions: Floats = x / length[:, None]
+    return directions
 
 
 def _checked(owner: str, d: D) -> D:

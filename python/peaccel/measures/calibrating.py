@@ -16,7 +16,7 @@ from peaccel.measures._numerics import double, one_minus_ratio, scaled_log_norm,
 from peaccel.measures.fitted import Calibration
 from peaccel.measures.sides import calibrate_sides, warn_if_sides_differ
 from peaccel.ops import Inputs, dot_scores, score
-from peaccel.ops._array import Array, ArrayT, on_host
+from peaccel.ops._array import Array, ArrayT, on_host, quiet
 from peaccel.validation import NORMALS, require_distribution, require_kind
 
 __all__ = ["calibrate", "fit_shift"]
@@ -31,6 +31,7 @@ def calibrate(
 ) -> tuple[Calibration, Calibration]: ...
 @overload
 def calibrate(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration: ...
+@quiet
 def calibrate(*given: Any, **named: Any) -> Any:
     """The scale at which uncertainties fit the pairs of one identity, for scores that need it right: mls, llr, ppk.
 
@@ -150,6 +151,7 @@ def _calibrate_two(
     return calibrate_sides(queries, gallery, rows[same])
 
 
+@quiet
 def fit_shift(d: Distribution, pairs: ArrayLike, labels: ArrayLike) -> float:
     """ScaleFace's mu, a cosine between alike and different: (mean of same pairs + mean of different pairs) / 2.
 

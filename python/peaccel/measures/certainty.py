@@ -10,13 +10,14 @@ from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
 from peaccel.measures.density import entropy
 from peaccel.ops import Draws, Inputs, dot_scores, sampled_scores, score
-from peaccel.ops._array import Array, ArrayT, as_array, dtype_name, namespace
+from peaccel.ops._array import Array, ArrayT, as_array, dtype_name, namespace, quiet
 from peaccel.ops._seed import as_integer, as_seed
 from peaccel.validation import cast, compute_dtype
 
 __all__ = ["confidence"]
 
 
+@quiet
 def confidence(
     d: Distribution[ArrayT],
     kind: str | None = None,

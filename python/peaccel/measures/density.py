@@ -15,12 +15,13 @@ from peaccel.measures._numerics import (
     total,
 )
 from peaccel.ops import bessel, diag_scores, dot_scores
-from peaccel.ops._array import Array, ArrayT, Given, as_array, namespace, require_same_kind
+from peaccel.ops._array import Array, ArrayT, Given, as_array, namespace, quiet, require_same_kind
 from peaccel.validation import NORMALS, cast, compute_dtype, order, require_kind
 
 __all__ = ["entropy", "log_prob"]
 
 
+@quiet
 def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact") -> ArrayT:
     """Log density of each item at points, in nats, with all constants.
 
@@ -93,6 +94,7 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact")
     return cast(value, dtype)
 
 
+@quiet
 def entropy(d: Distribution[ArrayT]) -> ArrayT:
     """Differential entropy of each item in nats, with all constants.
 

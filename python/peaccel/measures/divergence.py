@@ -16,7 +16,7 @@ from peaccel.measures._numerics import (
     total,
 )
 from peaccel.ops import Inputs, bessel, diag_scores, score
-from peaccel.ops._array import Array, ArrayT, dtype_name, is_torch, namespace
+from peaccel.ops._array import Array, ArrayT, dtype_name, is_torch, namespace, quiet
 from peaccel.validation import EUCLIDEAN, NORMALS, cast, compute_dtype, order, require_pair
 
 __all__ = ["kl", "match_variance"]
@@ -28,6 +28,7 @@ CLOSE = {"float32": 1e-7, "float64": 0.5}  # divergences per dimension below whi
 _NODES = [(float(0.5 * (x + 1)), float(0.5 * w)) for x, w in zip(*np.polynomial.legendre.leggauss(20), strict=True)]
 
 
+@quiet
 def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
     """Kullback-Leibler divergence of q from p, item by item, in nats: the mean of log p - log q over draws of p.
 
@@ -79,6 +80,7 @@ def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
     return cast(_kl_diagonal(*arrays) if is_torch(mu_p) else _kl_diagonal_by_blocks(*arrays), dtype)
 
 
+@quiet
 def match_variance(q: Distribution[ArrayT], g: Distribution[ArrayT]) -> ArrayT:
     """Variance of the squared distance of two draws, item by item: how far the distance of a match is to be trusted.
 

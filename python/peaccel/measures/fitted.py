@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import ArrayT, Numpy, as_numpy, is_torch, namespace
+from peaccel.ops._array import ArrayT, Numpy, as_numpy, is_torch, namespace, quiet
 
 __all__ = [
     "Calibration",
@@ -90,6 +90,7 @@ class Calibration:
     of: str
     mean: tuple[float, ...] = ()
 
+    @quiet
     def __call__(self, d: D) -> D:
         """The items of d, in their dtype, with their uncertainty corrected; differentiable in torch.
 

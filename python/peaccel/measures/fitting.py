@@ -27,6 +27,7 @@ from peaccel.ops._array import (
     is_torch,
     namespace,
     on_host,
+    quiet,
     require_same_kind,
 )
 from peaccel.validation import EUCLIDEAN, cast, compute_dtype, order
@@ -43,6 +44,7 @@ def fit_prior(
 ) -> Prior[ArrayT]: ...
 @overload
 def fit_prior(d: Distribution[ArrayT], labels: ArrayLike) -> Prior[ArrayT]: ...
+@quiet
 def fit_prior(*given: Any, **named: Any) -> Any:
     """The mean and variance of the true positions of classes, for ``llr``, from labelled items.
 
@@ -170,6 +172,7 @@ def _like(x: Numpy, mu: Array) -> Array:
     return x.astype(np.float32 if dtype_name(mu) == "bfloat16" else mu.dtype)
 
 
+@quiet
 def fit_vmf(
     z: KindT | Given, *, weights: KindT | Given | None = None, groups: ArrayLike | None = None
 ) -> VonMisesFisher[KindT]:

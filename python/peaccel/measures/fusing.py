@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
 from peaccel.measures._numerics import double
-from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace
+from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace, quiet
 from peaccel.validation import cast, compute_dtype, require_distribution
 
 __all__ = ["fuse", "rules"]
@@ -32,6 +32,7 @@ class Groups(NamedTuple):
 Rule = Callable[[Any, Groups], tuple[Array, ...]]
 
 
+@quiet
 def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
     """One item for each group of items, such as the images of one template.
 
@@ -134,8 +135,7 @@ def _max(d: Any, groups: Groups) -> tuple[Array, ...]:
 
 
 def _harmonic(d: Any, groups: Groups) -> tuple[Array, ...]:
-    with np.errstate(divide="ignore"):  # a scale of 0 makes the mean 0
-        return _mean(d, groups)[0], 1 / _group_means([1 / double(d.scale)], groups)[0]
+    return _mean(d, groups)[0], 1 / _group_means([1 / double(d.scale)], groups)[0]  # a scale of 0 makes the mean 0
 
 
 _RULES: Mapping[str, Mapping[str, Rule]] = {  # the first rule of a kind is its default

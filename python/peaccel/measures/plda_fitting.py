@@ -167,7 +167,13 @@ def _fitted(x: Array, of: Groups, dim: int | None, shrinkage: float) -> tuple[Ar
     """Mean [D], directions [K, D] and psi [K] of the rows; columns are brought to 0 .. 1, constant ones left out."""
     low, high = double(x.min(0)), double(x.max(0))
     varying = np.flatnonzero(high > low)
+    if not len(varying):
+        raise ValueError(f"fit_plda: the {len(x)} rows of x are equal, expected some that differ")
+    if (largest := max(-low.min(), high.max())) > 1e150:
+        raise ValueError(f"fit_plda: x reaches {largest:g}, expected 1e150 at most")
     width = (high - low)[varying]
+    if width.min() < 1e-150:
+        raise ValueError(f"fit_plda: a column of x spans {width.min():g}, expected 0, or 1e-150 at least")
     given = _statistics(x, varying, low[varying], width, of)
     model = _likeliest(given._replace(scatter=_invertible(given, varying, shrinkage)))
     kept = int((model.psi > NEGLIGIBLE).sum())

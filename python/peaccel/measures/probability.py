@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel.measures.fitted import IsotonicProbability, LogisticProbability
-from peaccel.ops._array import Array, Numpy
+from peaccel.ops._array import Array, Numpy, quiet
 from peaccel.validation import finite_numbers, flags
 
 __all__ = ["ReliabilityCurve", "fit_match_probability", "reliability_curve"]
 
 
+@quiet
 def fit_match_probability(
     scores: ArrayLike, labels: ArrayLike, *confidences: ArrayLike, method: Literal["logistic", "isotonic"] = "logistic"
 ) -> LogisticProbability | IsotonicProbability:
@@ -70,6 +71,9 @@ def fit_match_probability(
         raise ValueError(f"{owner}: labels name {same.sum()} same of {len(same)} pairs, expected some and not all")
     if method == "isotonic":
         return _isotonic(inputs[0], same)
+    for name, x in zip(("scores", *["confidences"] * len(confidences)), inputs, strict=True):
+        if not (np.ptp(x) == 0 or 1e-150 < np.ptp(x) < 1e150):
+            raise ValueError(f"{owner}: {name} span {np.ptp(x):g}, expected 0, or 1e-150 to 1e150")
     bias, *weights = _logistic(np.stack(inputs, 1), same)
     return LogisticProbability(float(bias), tuple(map(float, weights)))
 
@@ -145,7 +149,7 @@ def reliability_curve(probabilities: ArrayLike, labels: ArrayLike, bins: int = 1
 def _logistic(inputs: Array, same: Array) -> Array:
     """Bias and weights by Newton's method; the loss is convex."""
     middle, width = inputs.mean(0), inputs.std(0)
-    width = np.where(width > 0, width, 1.0)
+    width = np.where(np.ptp(inputs, 0) > 0, width, 1.0)  # of equal inputs it is their mean's rounding
     x = np.c_[np.ones(len(inputs)), (inputs - middle) / width]
     targets = np.where(same, (same.sum() + 1) / (same.sum() + 2), 1 / ((~same).sum() + 2))
 

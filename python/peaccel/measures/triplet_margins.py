@@ -9,13 +9,14 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.measures._numerics import double, ratio_dx, total
 from peaccel.ops import bessel
-from peaccel.ops._array import Array, ArrayT, namespace
+from peaccel.ops._array import Array, ArrayT, namespace, quiet
 from peaccel.special import log_ndtr
 from peaccel.validation import NORMALS, cast, compute_dtype, order, require_pair
 
 __all__ = ["triplet_probability"]
 
 
+@quiet
 def triplet_probability(
     a: Distribution[ArrayT],
     p: Distribution[ArrayT],

@@ -8,7 +8,16 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel._utils.suggestions import require_classes
 from peaccel.ops._array import NotArrayError, from_given
 
-__all__ = ["as_array", "as_classes", "as_flags", "as_numbers", "as_shares", "require_length", "require_unit"]
+__all__ = [
+    "as_array",
+    "as_classes",
+    "as_flags",
+    "as_numbers",
+    "as_shares",
+    "bin_edges",
+    "require_length",
+    "require_unit",
+]
 
 
 def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None) -> NDArray[Any]:
@@ -78,3 +87,15 @@ def require_unit(owner: str, name: str, x: NDArray[np.float64]) -> None:
     """Refuse numbers outside [0, 1]."""
     if not np.all((x >= 0) & (x <= 1)):
         raise ValueError(f"{owner}: {name} span {x.min():g}..{x.max():g}, expected [0, 1]")
+
+
+def bin_edges(x: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    """[bins + 1]: the edges of bins of equal width from the least number to the greatest.
+
+    Numbers that rounding alone tells apart lie in the middle of bins that are wide enough to be told apart.
+    """
+    low, high = x.min() / 2, x.max() / 2  # halves, as the difference of large numbers may overflow
+    least = 2 * bins * np.spacing(max(-low, high))
+    if high - low < least:
+        low, high = low - max(least, 0.25), high + max(least, 0.25)
+    return 2 * np.linspace(low, high, bins + 1)

@@ -188,6 +188,8 @@ class Relevance:
             raise ValueError(f"{owner}: gallery_coords has shape {b.shape}, expected ({len(b)}, {a.shape[1]})")
         if not 0 < radius < np.inf:
             raise ValueError(f"{owner}: radius is {radius}, expected a finite number above 0")
+        if (largest := max(np.abs(x).max() for x in (a, b))) > 1e150:
+            raise ValueError(f"{owner}: query_coords and gallery_coords reach {largest:g}, expected 1e150 at most")
         near = KDTree(a).sparse_distance_matrix(KDTree(b), radius, output_type="ndarray")
         cells = np.floor((np.concatenate([a, b]) - a.min(0)) / (2 * radius))
         clusters = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.metrics._arrays import as_array, as_numbers
+from peaccel.ops._array import quiet
 
 __all__ = [
     "class_probability_confidence",
@@ -19,6 +20,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 
+@quiet
 def norm_confidence(embeddings: ArrayLike) -> Array:
     """Length of each embedding before it is normalised.
 
@@ -51,6 +53,7 @@ def norm_confidence(embeddings: ArrayLike) -> Array:
     return np.asarray(norms)
 
 
+@quiet
 def class_probability_confidence(logits: ArrayLike) -> Array:
     """Largest class probability, max softmax(logits).
 
@@ -134,6 +137,7 @@ def margin_confidence(scores: ArrayLike) -> Array:
     return np.asarray(best[:, 0] - best[:, 1])
 
 
+@quiet
 def spread_confidence(scores: ArrayLike) -> Array:
     """Standard deviation of the scores of the items that a query is returned.
 

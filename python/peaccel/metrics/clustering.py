@@ -6,10 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel.metrics._arrays import as_classes, as_numbers, require_length
+from peaccel.ops._array import quiet
 
 __all__ = ["nmi"]
 
 
+@quiet
 def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
     """Normalised mutual information of the classes and as many clusters of k-means.
 

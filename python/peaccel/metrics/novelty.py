@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_numbers
+from peaccel.metrics._arrays import as_numbers, bin_edges
 from peaccel.metrics.precision_recall import precision_recall_auc
 from peaccel.metrics.verification import auroc
 
@@ -78,7 +78,7 @@ def novelty_detection(known: ArrayLike, novel: ArrayLike, bins: int = 50) -> Nov
     if bins < 1:
         raise ValueError(f"novelty_detection: bins is {bins}, expected at least 1")
     both = np.concatenate([inside, outside])
-    edges = np.histogram_bin_edges(both, bins)
+    edges = bin_edges(both, bins)
     return Novelty(
         auroc=auroc(both, np.arange(len(both)) >= len(inside)),
         auprc=precision_recall_auc(outside, [both]),

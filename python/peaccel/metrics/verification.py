@@ -244,7 +244,7 @@ def tar_at_far(
     (0.75, 0.6)
     """
     owner = "tar_at_far"
-    dtype = as_array(owner, "scores", scores, "(N,)").dtype
+    dtype = as_array(owner, "scores", scores, "(N,)").dtype.newbyteorder("=")
     numbers, flags = as_pairs(owner, scores, same)
     far = as_far(owner, far)
     if resamples < 1 or not 0 < level < 1:

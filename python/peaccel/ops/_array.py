@@ -6,9 +6,10 @@ It never imports torch: an object can be a tensor only if torch has been importe
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ __all__ = [
     "namespace",
     "numpy_dtype",
     "on_host",
+    "quiet",
     "repeated",
     "require_on_host",
     "require_same_kind",
@@ -70,6 +72,24 @@ else:
 FLOATS = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
 FLOATING = FLOATS + HALVES
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def quiet(function: Callable[P, R]) -> Callable[P, R]:
+    """A function in which numpy does not warn where values give NaN or infinity, as kernels do not."""
+
+    @wraps(function)
+    def silenced(*args: P.args, **kwargs: P.kwargs) -> R:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_compiling():  # which cannot see through errstate
+            return function(*args, **kwargs)
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return silenced
 
 
 class NotArrayError(TypeError):

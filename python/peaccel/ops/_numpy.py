@@ -49,8 +49,8 @@ def elementwise(op: Op, *arguments: Numpy) -> Numpy:
     if order.size != 1:
         order = np.broadcast_to(order, shape)
     out = np.empty(x.shape, x.dtype.newbyteorder("="))
-    flat = np.ascontiguousarray(x, dtype=out.dtype).reshape(-1)
-    _core.elementwise(op.name, np.ascontiguousarray(order, dtype=np.float64).reshape(-1), flat, out.reshape(-1))
+    flat = np.require(x, out.dtype, ["C", "A"]).reshape(-1)
+    _core.elementwise(op.name, np.require(order, np.float64, ["C", "A"]).reshape(-1), flat, out.reshape(-1))
     return out
 
 

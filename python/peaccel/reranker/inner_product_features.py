@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import as_numpy, require_on_host
+from peaccel.ops._array import as_numpy, quiet, require_on_host
 from peaccel.reranker.linearisation import EXPANSIONS, Double, Expansion, Typical, multiples
 from peaccel.scores import Pair, Score, get
 from peaccel.validation import converted, require_distribution
@@ -54,6 +54,7 @@ class FirstStageReference:
     mean: Double
 
 
+@quiet
 def first_stage_reference(
     gallery: Distribution, score: str | Score = "mls", queries: Distribution | None = None
 ) -> FirstStageReference:
@@ -103,11 +104,10 @@ def first_stage_reference(
         samples.append(d[:: -(-len(d) // LOOKED_AT)])
     (x, s1), (y, s2) = _inputs(samples[0], pair, record, "query"), _inputs(samples[1], pair, record, "gallery")
     typical = _typical(record, pair, (x, s1), (y, s2), samples[1])
-    with np.errstate(all="ignore"):
-        columns = expansion.query(x, s1, typical)
-        offset = columns.mean(0)
-        plain = _completed(expansion.gallery(y, s2, typical), offset)
-        mean = plain.mean(0)
+    columns = expansion.query(x, s1, typical)
+    offset = columns.mean(0)
+    plain = _completed(expansion.gallery(y, s2, typical), offset)
+    mean = plain.mean(0)
     if not np.isfinite(offset).all() or not np.isfinite(mean).all():
         raise ValueError("first_stage_reference: mu must be finite, var or kappa finite and not negative")
     # Each column is scaled to equal length on both sides, which is the geometry that an index of means would have.
@@ -117,6 +117,7 @@ def first_stage_reference(
     return FirstStageReference(record, (queries.kind, gallery.kind), typical, offset, scale, mean)
 
 
+@quiet
 def first_stage_features(
     d: Distribution,
     score: str | Score = "mls",
@@ -200,14 +201,13 @@ def first_stage_features(
     factor = reference.scale if side == "query" else 1 / reference.scale
     for rows in (slice(start, start + step) for start in range(0, len(d), step)):
         inputs = _inputs(d[rows], pair, record, side)
-        with np.errstate(all="ignore"):
-            if side == "query":
-                columns = expansion.query(*inputs, reference.typical)
-                features[rows, :-1] = (columns - reference.offset) * factor[:-1]
-                features[rows, -1] = factor[-1]
-            else:
-                plain = _completed(expansion.gallery(*inputs, reference.typical), reference.offset)
-                features[rows] = np.multiply(np.subtract(plain, reference.mean, out=plain), factor, out=plain)
+        if side == "query":
+            columns = expansion.query(*inputs, reference.typical)
+            features[rows, :-1] = (columns - reference.offset) * factor[:-1]
+            features[rows, -1] = factor[-1]
+        else:
+            plain = _completed(expansion.gallery(*inputs, reference.typical), reference.offset)
+            features[rows] = np.multiply(np.subtract(plain, reference.mean, out=plain), factor, out=plain)
         if side == "gallery" and not (finite := np.isfinite(features[rows]).all(1)).all():
             row = rows.start + int(np.argmin(finite))
             raise ValueError(

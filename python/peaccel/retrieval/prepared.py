@@ -27,6 +27,7 @@ from peaccel.ops._array import (
     is_traced,
     lies_adjacent,
     namespace,
+    quiet,
     widened,
 )
 from peaccel.ops._dispatch import differentiates, transformed
@@ -261,6 +262,7 @@ def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: st
     return prepared
 
 
+@quiet
 def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
     """The gallery's inputs of the pair's op, in the compute dtype; halves where they are the gallery's own arrays."""
     params = score.params
@@ -298,6 +300,7 @@ class ScorePlan(NamedTuple):
         return None if self.prepared is None else self.prepared.panels(self.pair)
 
 
+@quiet
 def plan(
     queries: Distribution,
     gallery: Distribution | Prepared,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from peaccel.ops._array import Array, ArrayT, Given, KindT, as_array, namespace, require_same_kind
+from peaccel.ops._array import Array, ArrayT, Given, KindT, as_array, namespace, quiet, require_same_kind
 from peaccel.retrieval.merging import Ranking, best_first
 from peaccel.validation import cast, compute_dtype
 
@@ -26,6 +26,7 @@ def normalise_scores(
     queries: Ranking[KindT] | KindT | Given | None = None,
     gallery: Ranking[KindT] | KindT | Given | None = None,
 ) -> KindT: ...
+@quiet
 def normalise_scores(
     scores: Ranking[ArrayT] | ArrayT | Given,
     *,
