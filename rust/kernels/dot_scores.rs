@@ -6,7 +6,9 @@
 //! pairs out by inner products of register tiles and scores the others; `filter` has the proof that no result is lost. The maths of each score
 //! is in `formulas`, `normals`, `vmf` and `match_probability`.
 
-use crate::drivers::{segment, Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES};
+use crate::drivers::{
+    segment, Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES,
+};
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};

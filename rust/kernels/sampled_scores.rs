@@ -10,7 +10,8 @@
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
 
 use crate::drivers::{
-    by_tiles, pairs_by_items, search, segment, Best, Gradient, Inputs, PairScore, Rows, Side, Tile, TileGradient, QUERIES,
+    by_tiles, pairs_by_items, search, segment, Best, Gradient, Inputs, PairScore, Rows, Side, Tile, TileGradient,
+    QUERIES,
 };
 use crate::error::Error;
 use crate::kernels::samplers::{self, add_gradient, draw, HeightPartials, Normals, Sampler, LANES};

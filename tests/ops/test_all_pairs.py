@@ -38,6 +38,23 @@ def test_scores_are_as_near_those_of_other_verbs_as_is_proved(name, kind, dim, d
     assert (abs(found.astype(np.float64) - other) <= apart(name, q, g, dtype)).all()
 
 
+@pytest.mark.parametrize("prior_var", [1e-12, 1e-6, 1e-3, 1.0, 1e3, 1e9])
+def test_llr_keeps_its_digits_in_float32_whatever_the_prior_variance(prior_var):
+    q, g = (make("normal_isotropic", n, 16, n, dtype="float32") for n in (20, 30))
+    score = pe.scores.llr(prior_var=prior_var)
+    a, b = ((d.mu.astype(np.float64), np.asarray(d.var, np.float64).reshape(-1, 1)) for d in (q, g))
+    v, w = a[1], b[1].T
+    s = v + w + v * w / prior_var
+    x = ((a[0][:, None] - b[0]) ** 2).sum(-1)
+    norms = (a[0] ** 2).sum(1)[:, None] + (b[0] ** 2).sum(1)
+    of_items = [(m**2).sum(1, keepdims=True) * u / (prior_var + u) for m, u in (a, b)]
+    logs = 16 * np.log1p(prior_var / s)
+    exact = ((of_items[0] + of_items[1].T - x) / s + logs) / 2
+    lost = EPS["float32"] / 2 * (30 * norms / s + 6 * logs)
+    assert (abs(pe.pairwise(q, g, score) - exact) <= lost).all()
+    assert (abs(pe.pairwise(q.to("float64"), g.to("float64"), score) - exact) <= 1e-8 * lost).all()
+
+
 @each_dtype
 @pytest.mark.parametrize("dim", [1, 3, 64, 130, 700])
 def test_squared_distances_are_as_exact_as_is_proved_whatever_the_size_of_rows(dim, dtype):

@@ -100,11 +100,11 @@ pub struct LlrIsotropic {
 impl Formula for LlrIsotropic {
     const DIFFERENCE: bool = true;
     const NORMS: bool = true;
-    const PER_ITEM: (usize, usize) = (1, 0);
-    /// The number per item |a|^2 v / A.
+    const PER_ITEM: (usize, usize) = (2, 0);
+    /// The numbers per item |a|^2 v / A and, for [`Formula::plain`], v / sqrt p.
     #[inline(always)]
     fn per_item<S: Simd>(&self, var: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
-        [norm * var / (self.prior_var + var), 0.0.into(), 0.0.into()]
+        [norm * var / (self.prior_var + var), var / self.prior_var.sqrt(), 0.0.into()]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
@@ -114,6 +114,24 @@ impl Formula for LlrIsotropic {
         let spread = (pair.per_item.0[0] + pair.per_item.1[0]) - pair.x;
         let twice = spread * (p / det) + self.dim * (a * b / det).ln();
         in_domain(pair.uncertainties, 0.5 * twice).or_nan_below_zero(p.into())
+    }
+    const PLAIN: bool = true;
+    /// With s = det / p = v1 + v2 + v1 v2 / p and y = p / s, AB / det = 1 + y: `1/2 [ (|a|^2 v1/A + |b|^2 v2/B - |a - b|^2) / s +
+    /// D log (1 + y) ]`, in which neither a product of variances nor a small y is lost in float32.
+    #[inline(always)]
+    fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
+        let (p, (v, w)) = (self.prior_var, pair.uncertainties);
+        if p == 0.0 {
+            return v.min(w).if_less(0.0, f64::NAN, 0.0 * (pair.x / (v * w)));
+        }
+        let (own, other) = pair.per_item;
+        let inverse = 1.0 / own[1].mul_add(other[1], v + w);
+        let y = p * inverse;
+        let sum = y + 1.0;
+        // What the sum has lost of a y below 1; above, it is a rounding of the logarithm.
+        let log = ln::<S, T>(sum) + y.if_less(1.0, y - (sum - 1.0), 0.0);
+        let twice = ((own[0] + other[0]) - pair.x).mul_add(inverse, log * self.dim);
+        v.min(w).if_less(if p < 0.0 { f64::INFINITY } else { 0.0 }, f64::NAN, 0.5 * twice)
     }
     /// Written out: the derivatives of the logarithm, 1/A - B/det, and of the spread, 1 - v/A, would cancel where p is below v.
     /// Their relative error would be 1e-13 at p/v = 1e-2 and 1e-7 at p/v = 1e-8, instead of 2e-16.
