@@ -107,9 +107,9 @@ def _numbered(names: NDArray[Any]) -> tuple[int, NDArray[np.int64]]:
     if high - low >= names.size:
         found, of = np.unique(names, return_inverse=True)
         return len(found), of
-    known = np.zeros(high - low + 1, np.bool_)
-    known[names - low] = True
-    return int(known.sum()), (known.cumsum() - 1)[names - low]
+    place, known = names.astype(np.int64) - low, np.zeros(high - low + 1, np.bool_)
+    known[place] = True
+    return int(known.sum()), (known.cumsum() - 1)[place]
 
 
 def compared(gain: Interval, unit: str = "points") -> str:
