@@ -152,11 +152,12 @@ def of_leaves(loss: Any, kind: str, leaves: Any, labels: Any) -> Any:
 def processor_seconds(runs: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """The median of each side's processor time, by turns: what others run on the machine counts for none of them.
 
-    In a turn a side runs for `TURN` or once.
+    In a turn a side runs for `TURN` or once. Turns go forwards and backwards, since what the side before has freed,
+    and the system must clear again, is paid by the next.
     """
     found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
+    for turn in range(rounds):
+        for name, run in [*runs.items()][:: 1 if turn % 2 else -1]:
             start, steps, spent = time.process_time(), 0, 0.0
             while not steps or spent < TURN:
                 run()

@@ -180,3 +180,20 @@ def test_groups_of_very_many_clusters_have_the_spread_of_all(monkeypatch):
     assert grouped.times.shape == (2000, 500) and found.value == exact.value
     # The spread of 500 groups is known to 1 / sqrt(2 * 500), that of 2000 draws to half of it.
     assert found.high - found.low == pytest.approx(exact.high - exact.low, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    "names", [[7, -3, 7, 900_000], [7, -3, 7, 8], [7, 2, 7, 8], ["d", "a", "d", "e"], np.int8([7, -128, 7, 127] * 99)]
+)
+def test_clusters_are_drawn_by_the_order_of_their_names(names):
+    """Whether these are words, or numbers that are near enough for a table or not."""
+    found, plain = Resamples(names, 0), Resamples([1, 0, 1, 2] * (len(names) // 4), 0)
+    assert np.array_equal(found.sides, plain.sides) and np.array_equal(found.times, plain.times)
+
+
+@pytest.mark.parametrize("times", [1.0, 2.0**24])
+def test_counts_are_whole_numbers_however_many(times):
+    """2^24 + 1 is the first whole number that float32 lacks."""
+    resamples = Resamples([0, 1], 0)
+    resamples.times = np.array([[times, 1.0]])
+    assert resamples.counts(np.array([0, 0]), 1).tolist() == [[times + 1]]

@@ -145,16 +145,15 @@ def _pair_saving(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 
     class Saving(torch.autograd.Function):  # type: ignore[name-defined,misc]
         @staticmethod
-        def forward(*args: Any) -> Any:
-            return operator(*args)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            *tensors, ctx.pairwise = inputs
-            ctx.save_for_backward(*tensors, output[1])
-            ctx.mark_non_differentiable(output[1])
+        def forward(ctx: Any, *args: Any) -> Any:
+            # With a `setup_context`, which only transforms need, torch reads the signature of `forward` at each call.
+            scores, saved = operator(*args)
+            *tensors, ctx.pairwise = args
+            ctx.save_for_backward(*tensors, saved)
+            ctx.mark_non_differentiable(saved)
             if not traced:
                 ctx.set_materialize_grads(False)
+            return scores, saved
 
         @staticmethod
         def backward(ctx: Any, weights: Any, _: Any) -> Any:
