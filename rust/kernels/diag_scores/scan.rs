@@ -26,8 +26,8 @@
 use super::at;
 use super::mls::{EquivalentMls, Offset};
 use super::sums::GROUP;
-use crate::drivers::{self, PairScore, Rows};
-use crate::simd::{Float, Kernel, Simd, V};
+use crate::drivers::{self, PairScore, Rows, AHEAD};
+use crate::simd::{prefetch, Float, Kernel, Simd, V};
 use crate::topk::TopK;
 use std::f64::consts::{LN_2, PI};
 use std::ops::Range;
@@ -103,7 +103,14 @@ impl<T: Float> Kernel for Scan<'_, T> {
         for first in self.places.clone().step_by(group) {
             let places = first..(first + group).min(self.places.end);
             let rows = || self.order[places.clone()].iter().map(|&row| row as usize);
-            let group = rows().fold(EMPTY, |all, j| hull(all, &extremes(inputs.uncertainty2.row(j, &mut vars))));
+            let mut ahead = rows().skip(AHEAD);
+            let group = rows().fold(EMPTY, |all, j| {
+                if let Some(next) = ahead.next() {
+                    prefetch(inputs.mu2.bytes(next));
+                    prefetch(inputs.uncertainty2.bytes(next));
+                }
+                hull(all, &extremes(inputs.uncertainty2.row(j, &mut vars)))
+            });
             let group = (group.0 * self.mls.var_scale, group.1 * self.mls.var_scale);
             sieve.group = start(self.mls, rows(), &mut starts);
             let k = power_of_scale(all, group);
