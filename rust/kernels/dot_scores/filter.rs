@@ -126,26 +126,34 @@ fn scan<T: Float, F: Formula>(
         };
         filter.enter(order, norms);
         filter.start(norms, &mut starts);
-        let padded = panels::padded::<T>(order.len());
-        match &score.packed {
-            Some(packed) => {
-                let first = first / (2 * T::LANES);
-                let pairs = first..first + padded / (2 * T::LANES);
-                panels::products(&tiles, (&packed.panels, pairs), &starts, &mut filter);
-            }
-            None => {
-                buffer.resize(padded * dim, T::default());
-                panels::pack(&inputs.mu2, 0..order.len(), &|place| order[place] as usize, &mut buffer);
-                let packed = panels::pairs(&buffer, dim);
-                panels::products(&tiles, (&packed, 0..packed.rows()), &starts, &mut filter);
-            }
-        }
+        products(score, &tiles, (first, order), &starts, &mut buffer, &mut filter);
     }
     for query in 0..filter.queries.len() {
         filter.weigh(query);
         filter.pools[query].narrow();
     }
     filter.scored
+}
+
+/// Shows the filter the inner products of the rows of a group, from position `first` on; they are packed into `buffer` unless the
+/// gallery is prepared.
+fn products<T: Float, F: Formula>(
+    score: &DotScore<T, F>,
+    tiles: &QueryTiles<T>,
+    (first, order): (usize, &[i64]),
+    starts: &[T],
+    buffer: &mut Vec<T>,
+    filter: &mut Filter<T, F>,
+) {
+    let (padded, width, dim) = (panels::padded::<T>(order.len()), 2 * T::LANES, score.inputs.mu1.stored());
+    if let Some(packed) = &score.packed {
+        let pairs = first / width..(first + padded) / width;
+        return panels::products(tiles, (&packed.panels, pairs), starts, filter);
+    }
+    buffer.resize(padded * dim, T::default());
+    panels::pack(&score.inputs.mu2, 0..order.len(), &|place| order[place] as usize, buffer);
+    let packed = panels::pairs(buffer, dim);
+    panels::products(tiles, (&packed, 0..packed.rows()), starts, filter);
 }
 
 /// A bound, relative to |a|^2 + |b|^2, on how far the squared distance (or twice the inner product) x that the pair function
