@@ -14,7 +14,6 @@ use crate::special::bessel::BothOrders;
 use crate::view::Matrix;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::ops::Range;
 
 /// The inputs of a pair score: mu1, uncertainty1, mu2, uncertainty2, shared.
 type FiveArrays = [Array; 5];
@@ -250,11 +249,11 @@ pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Arr
             ensure(fits, || "order and norms do not fit the rows".into())?;
             let norms = norms.chunks_mut(ROWS).zip(order.chunks(ROWS));
             match &rows {
-                Matrix::Full(_) => pack_parts(&rows, norms, panels.output::<T>()?, &|places, row, panels| {
-                    panels::pack(&rows, places, row, panels);
+                Matrix::Full(_) => pack_parts(&rows, norms, panels.output::<T>()?, &|order, panels| {
+                    panels::pack(&rows, 0..order.len(), &|place| order[place] as usize, panels);
                 }),
-                Matrix::Half(halves, _) => pack_parts(&rows, norms, panels.output::<u16>()?, &|places, row, panels| {
-                    panels::pack_halves::<T>(halves, places, row, panels);
+                Matrix::Half(halves, _) => pack_parts(&rows, norms, panels.output::<u16>()?, &|order, panels| {
+                    panels::pack_halves::<T>(halves, 0..order.len(), &|place| order[place] as usize, panels);
                 }),
             }
         })
@@ -270,14 +269,14 @@ fn pack_parts<'a, T: Float, E: Send>(
     rows: &Matrix<T>,
     parts: impl Iterator<Item = (&'a mut [T], &'a [i64])>,
     panels: &mut [E],
-    pack: &(dyn Fn(Range<usize>, &dyn Fn(usize) -> usize, &mut [E]) + Sync),
+    pack: &(dyn Fn(&[i64], &mut [E]) + Sync),
 ) -> Result<(), Error> {
     let (pairs, length) = panels::shape::<T>(rows.rows(), rows.stored());
     ensure(panels.len() == pairs * length, || "panels do not fit the rows".into())?;
     let parts = panels.chunks_mut((ROWS * rows.stored()).max(1)).zip(parts);
     parallel::for_each(parts.collect(), &interrupted, |(panels, (norms, order))| {
         dot_scores::sq_norms(rows, order.iter().map(|&row| row as usize), norms);
-        pack(0..order.len(), &|place| order[place] as usize, panels);
+        pack(order, panels);
     })
 }
 
