@@ -337,22 +337,11 @@ pub fn search<T: Float>(pair: &dyn PairScore<T>, best: Best<T>) -> Result<usize,
             let mut out: Vec<_> = scores.chunks_mut(BLOCK).map(|out| &mut out[..width]).collect();
             pair.tile(tile, &mut out, &mut []);
             for ((top, &floor), scores) in tops.iter_mut().zip(floors).zip(&out) {
-                offer(top, floor, scores, start);
+                top.offer(scores, start as i64, floor);
             }
         }
         queries.len() * rows.len()
     })
-}
-
-/// Offers the scores of consecutive rows from `first` on to a query's best.
-fn offer<T: Float>(top: &mut TopK<T>, floor: f64, scores: &[T], first: usize) {
-    let threshold = top.threshold().max(floor);
-    for (row, &score) in (first as i64..).zip(scores) {
-        // Written so that NaN is offered as well: it takes the positions that no number claims.
-        if !(score.to_f64() < threshold) {
-            top.push(score, row);
-        }
-    }
 }
 
 /// The pairs whose scores a gradient sums up.

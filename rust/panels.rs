@@ -14,8 +14,8 @@ use std::ops::Range;
 /// A prepared gallery: its rows as panels, sorted so that rows of similar uncertainties are neighbours.
 #[derive(Clone, Copy)]
 pub struct Packed<'a, T> {
-    /// All rows as panels, in the order of `order`.
-    pub panels: &'a [T],
+    /// All rows as panels, in the order of `order` and in the gallery's own type: a pair of panels in each row.
+    pub panels: Matrix<'a, T>,
     /// The squared norm of the row at each position of the panels, as the pair function computes it [G].
     pub norms: &'a [T],
     /// The row at each position, sorted by uncertainty, NaN last [G].
@@ -27,28 +27,61 @@ pub fn padded<T: Float>(rows: usize) -> usize {
     rows.div_ceil(2 * T::LANES) * 2 * T::LANES
 }
 
+/// The shape of packed rows of D elements: pairs of panels, and the elements of each.
+pub fn shape<T: Float>(rows: usize, dim: usize) -> (usize, usize) {
+    (rows.div_ceil(2 * T::LANES), 2 * T::LANES * dim)
+}
+
+/// Packed rows of at least one element as a matrix that has a pair of panels in each row.
+pub fn pairs<T: Float>(panels: &[T], dim: usize) -> Matrix<'_, T> {
+    let length = 2 * T::LANES * dim;
+    Matrix::Full(View::new(panels, panels.len() / length, length))
+}
+
 /// Packs the rows `row(position)` for all positions in `range` as panels: `padded(range.len()) * D` elements, with zeros for
 /// the missing rows.
 pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: &dyn Fn(usize) -> usize, panels: &mut [T]) {
-    /// Columns that are transposed at once: a square of them stays in the first-level cache, and is written in whole lines.
-    const COLUMNS: usize = 16;
     let (dim, width) = (rows.stored(), 2 * T::LANES);
-    let mut buffers = [const { Vec::new() }; 32];
+    let (zeros, mut buffers) = (vec![T::default(); dim], [const { Vec::new() }; 32]);
     for (pair, first) in panels.chunks_mut((width * dim).max(1)).zip((range.start..).step_by(width)) {
-        let mut sources: [&[T]; 32] = [&[]; 32];
+        let mut sources = [&zeros[..]; 32];
         for ((place, source), buffer) in (first..range.end).zip(&mut sources[..width]).zip(&mut buffers) {
             *source = rows.row(row(place), buffer);
         }
-        for (block, out) in pair.chunks_mut(COLUMNS * width).enumerate() {
-            let (from, columns) = (block * COLUMNS, out.len() / width);
-            let mut square = [[T::default(); COLUMNS]; 32];
-            for (square, source) in square.iter_mut().zip(&sources).filter(|(_, source)| !source.is_empty()) {
-                square[..columns].copy_from_slice(&source[from..from + columns]);
+        dispatch(Pack { rows: &sources[..width], pair });
+    }
+}
+
+/// Transposes the rows of a pair of panels.
+struct Pack<'a, T> {
+    rows: &'a [&'a [T]],
+    pair: &'a mut [T],
+}
+impl<T: Float> Kernel for Pack<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (dim, width) = (self.rows[0].len(), self.rows.len());
+        let whole = dim / T::LANES * T::LANES;
+        for from in (0..whole).step_by(T::LANES) {
+            for (panel, rows) in self.rows.chunks_exact(T::LANES).enumerate() {
+                V::<S, T>::transpose(rows, from, &mut self.pair[from * width + panel * T::LANES..], width);
             }
-            for (column, out) in out.chunks_exact_mut(width).enumerate() {
-                for (out, square) in out.iter_mut().zip(&square) {
-                    *out = square[column];
-                }
+        }
+        for (column, out) in (whole..dim).zip(self.pair[whole * width..].chunks_exact_mut(width)) {
+            out.iter_mut().zip(self.rows).for_each(|(out, row)| *out = row[column]);
+        }
+    }
+}
+
+/// [`pack`] for rows of halves, which stay halves.
+pub fn pack_halves<T: Float>(rows: &View<u16>, range: Range<usize>, row: &dyn Fn(usize) -> usize, panels: &mut [u16]) {
+    let (dim, width) = (rows.stored(), 2 * T::LANES);
+    panels.fill(0);
+    for (pair, first) in panels.chunks_mut((width * dim).max(1)).zip((range.start..).step_by(width)) {
+        for (lane, place) in (first..range.end).take(width).enumerate() {
+            for (column, &x) in rows.row(row(place)).iter().enumerate() {
+                pair[column * width + lane] = x;
             }
         }
     }
@@ -112,14 +145,21 @@ pub trait Epilogue<T: Float> {
     fn visit(&mut self, query: usize, panel: usize, products: &[T; 16]);
 }
 
-/// Computes the inner products of all packed queries with all panels; each row's sum begins with that row's number in `starts`.
-pub fn products<T: Float>(queries: &QueryTiles<T>, panels: &[T], starts: &[T], epilogue: &mut dyn Epilogue<T>) {
-    dispatch(Products { queries, panels, starts, epilogue });
+/// Computes the inner products of all packed queries with some pairs of panels; each row's sum begins with that row's number in
+/// `starts`. Halves are widened once for all queries.
+pub fn products<T: Float>(
+    queries: &QueryTiles<T>,
+    (panels, pairs): (&Matrix<T>, Range<usize>),
+    starts: &[T],
+    epilogue: &mut dyn Epilogue<T>,
+) {
+    dispatch(Products { queries, panels, pairs, starts, epilogue });
 }
 
 struct Products<'a, T> {
     queries: &'a QueryTiles<T>,
-    panels: &'a [T],
+    panels: &'a Matrix<'a, T>,
+    pairs: Range<usize>,
     starts: &'a [T],
     epilogue: &'a mut dyn Epilogue<T>,
 }
@@ -127,18 +167,22 @@ impl<T: Float> Kernel for Products<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let Products { queries, panels, starts, epilogue } = self;
+        let Products { queries, panels, pairs, starts, epilogue } = self;
         let QueryTiles { data, dim, width, last } = queries;
-        for (t, tile) in data.chunks(dim * width).enumerate() {
-            let few = tile.len() < dim * width;
-            let work = Tile { first: t * width, queries: tile, dim: *dim, panels, starts, epilogue: &mut *epilogue };
-            match (S::TILE, if few { *last } else { *width }) {
-                ((2, 12), 12) => tiles::<S, T, 2, 12>(work),
-                ((2, 12), 4) => tiles::<S, T, 2, 4>(work),
-                ((2, 12), _) => tiles::<S, T, 2, 1>(work),
-                ((1, 6), 6) => tiles::<S, T, 1, 6>(work),
-                ((1, 6), 2) | (_, 2) => tiles::<S, T, 1, 2>(work),
-                _ => tiles::<S, T, 1, 1>(work),
+        let mut buffer = Vec::new();
+        for (number, (pair, starts)) in pairs.zip(starts.chunks_exact(2 * T::LANES)).enumerate() {
+            let pair = panels.row(pair, &mut buffer);
+            for (t, tile) in data.chunks(dim * width).enumerate() {
+                let few = tile.len() < dim * width;
+                let work = Tile { first: t * width, queries: tile, pair, number, starts, epilogue: &mut *epilogue };
+                match (S::TILE, if few { *last } else { *width }) {
+                    ((2, 12), 12) => tiles::<S, T, 2, 12>(work),
+                    ((2, 12), 4) => tiles::<S, T, 2, 4>(work),
+                    ((2, 12), _) => tiles::<S, T, 2, 1>(work),
+                    ((1, 6), 6) => tiles::<S, T, 1, 6>(work),
+                    ((1, 6), 2) | (_, 2) => tiles::<S, T, 1, 2>(work),
+                    _ => tiles::<S, T, 1, 1>(work),
+                }
             }
         }
     }
@@ -432,62 +476,95 @@ fn run_of<S: Simd, T: Float, F: Terms<T, N>, const N: usize, const P: usize, con
     sums
 }
 
-/// One tile of queries and all panels.
+/// One tile of queries and a pair of panels, the first query and the number of the pair.
 struct Tile<'a, T> {
     first: usize,
     queries: &'a [T],
-    dim: usize,
-    panels: &'a [T],
+    pair: &'a [T],
+    number: usize,
     starts: &'a [T],
     epilogue: &'a mut dyn Epilogue<T>,
 }
 
 #[inline(always)]
 fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Tile<T>) {
-    let Tile { first: first_query, queries: tile, dim, panels, starts, epilogue } = work;
-    let width = 2 * T::LANES;
-    for (g, (pair, starts)) in panels.chunks_exact(dim * width).zip(starts.chunks_exact(width)).enumerate() {
-        for first in (0..2).step_by(P) {
-            let mut sums = [[V::<S, T>::from(0.0); P]; Q];
+    let Tile { first: first_query, queries: tile, pair, number, starts, epilogue } = work;
+    for first in (0..2).step_by(P) {
+        let mut sums = [[V::<S, T>::from(0.0); P]; Q];
+        for p in 0..P {
+            let start = V::<S, T>::load(&starts[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
+            for q in 0..Q {
+                sums[q][p] = start;
+            }
+        }
+        for (y, x) in tile.chunks_exact(Q).zip(pair.chunks_exact(2 * T::LANES)) {
+            let mut rows = [V::<S, T>::from(0.0); P];
             for p in 0..P {
-                let start = V::<S, T>::load(&starts[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
-                for q in 0..Q {
-                    sums[q][p] = start;
-                }
+                rows[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
             }
-            for (y, x) in tile.chunks_exact(Q).zip(pair.chunks_exact(width)) {
-                let mut rows = [V::<S, T>::from(0.0); P];
+            for q in 0..Q {
+                let y = V::<S, T>::splat(y[q]);
                 for p in 0..P {
-                    rows[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
-                }
-                for q in 0..Q {
-                    let y = V::<S, T>::splat(y[q]);
-                    for p in 0..P {
-                        sums[q][p] = y.mul_add(rows[p], sums[q][p]);
-                    }
+                    sums[q][p] = y.mul_add(rows[p], sums[q][p]);
                 }
             }
-            // Only loops of constant length over little code may access the sums: if a variable index or a function that is not
-            // inlined reached them, they would live in memory and be stored there at each step.
-            let limits = &epilogue.limits()[first_query..first_query + Q];
-            let mut visits = 0_u32;
+        }
+        // Only loops of constant length over little code may access the sums: if a variable index or a function that is not
+        // inlined reached them, they would live in memory and be stored there at each step.
+        let limits = &epilogue.limits()[first_query..first_query + Q];
+        let mut visits = 0_u32;
+        for q in 0..Q {
+            for p in 0..P {
+                let below = sums[q][p].not_less_bits(V::<S, T>::splat(limits[q])) == 0;
+                visits |= u32::from(!below) << (q * P + p);
+            }
+        }
+        if visits != 0 {
+            let mut products = [[[T::default(); 16]; P]; Q];
             for q in 0..Q {
                 for p in 0..P {
-                    let below = sums[q][p].not_less_bits(V::<S, T>::splat(limits[q])) == 0;
-                    visits |= u32::from(!below) << (q * P + p);
+                    products[q][p] = sums[q][p].to_array();
                 }
             }
-            if visits != 0 {
-                let mut products = [[[T::default(); 16]; P]; Q];
-                for q in 0..Q {
-                    for p in 0..P {
-                        products[q][p] = sums[q][p].to_array();
-                    }
-                }
-                for visit in (0..P * Q).filter(|visit| visits >> visit & 1 == 1) {
-                    let (q, p) = (visit / P, visit % P);
-                    epilogue.visit(first_query + q, g * 2 + first + p, &products[q][p]);
-                }
+            for visit in (0..P * Q).filter(|visit| visits >> visit & 1 == 1) {
+                let (q, p) = (visit / P, visit % P);
+                epilogue.visit(first_query + q, number * 2 + first + p, &products[q][p]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{pack, pack_halves, padded, pairs, shape};
+    use crate::simd::Float;
+    use crate::view::{Matrix, View};
+
+    /// Every element lies at its place, and zeros where there is no row.
+    fn hold<T: Float>(rows: usize, dim: usize) {
+        let numbers: Vec<T> = (1..=rows * dim).map(|x| T::from_f64(x as f64)).collect();
+        let words: Vec<u16> = (1..=rows * dim).map(|x| x as u16).collect();
+        let row = |place: usize| rows - 1 - place;
+        let (range, width) = (rows / 3..rows, 2 * T::LANES);
+        let size = padded::<T>(range.len()) * dim;
+        let (mut panels, mut halves) = (vec![T::from_f64(-1.0); size], vec![u16::MAX; size]);
+        pack(&Matrix::Full(View::new(&numbers, rows, dim)), range.clone(), &row, &mut panels);
+        pack_halves::<T>(&View::new(&words, rows, dim), range.clone(), &row, &mut halves);
+        for (at, (&x, &word)) in panels.iter().zip(&halves).enumerate() {
+            let (place, column) = (range.start + at / (width * dim) * width + at % width, at / width % dim);
+            let expected = if place < rows { row(place) * dim + column + 1 } else { 0 };
+            assert_eq!((x.to_f64(), usize::from(word)), (expected as f64, expected), "{rows} x {dim} at {at}");
+        }
+        let matrix = pairs(&panels, dim);
+        assert_eq!((matrix.rows(), matrix.stored()), shape::<T>(range.len(), dim));
+    }
+
+    #[test]
+    fn packed_rows_lie_side_by_side() {
+        for rows in [1, 2, 15, 16, 17, 48, 49, 150] {
+            for dim in [1, 2, 7, 8, 9, 15, 16, 17, 33, 100] {
+                hold::<f32>(rows, dim);
+                hold::<f64>(rows, dim);
             }
         }
     }

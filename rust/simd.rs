@@ -171,6 +171,12 @@ pub fn widen_f16(half: u16) -> f32 {
     f32::from_bits(sign | special | number.to_bits())
 }
 
+/// A number's bits as an integer that is in the order of the numbers; NaN lie beyond both ends.
+#[inline(always)]
+pub fn ascending(x: f32) -> u32 {
+    x.to_bits() ^ if x.is_sign_negative() { u32::MAX } else { 1 << 31 }
+}
+
 /// The level of arrays, which the compiler vectorises as the target allows.
 #[derive(Clone, Copy)]
 pub struct Baseline;

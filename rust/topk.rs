@@ -1,95 +1,175 @@
 //! The best `k` of a stream of scored items, in the order of all verbs: higher score first, then NaN; ties go to the lower id.
 
 use crate::simd::Float;
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::marker::PhantomData;
 
-/// A scored item; the *greatest* one is the worst, so that a max-heap gives up the worst first.
-#[derive(Clone, Copy)]
-struct Scored<T> {
-    score: T,
-    id: i64,
+/// An item's place in that order, the least for the best item: what orders scores in the upper half; in the lower half the id, and
+/// in the last bit whether the score is -0, which ties with 0.
+type Rank = u128;
+
+/// The rank of an item; ids are not negative.
+#[inline]
+fn rank<T: Float>(score: T, id: i64) -> Rank {
+    let score = score.to_f64();
+    // Among numbers of one sign, bits are in the order of sizes. The sum makes 0 of -0.
+    let bits = (score + 0.0).to_bits();
+    let descending = if score.is_nan() { u64::MAX } else { bits ^ if bits >> 63 == 1 { 0 } else { u64::MAX >> 1 } };
+    let negative_zero = score == 0.0 && score.is_sign_negative();
+    u128::from(descending) << 64 | u128::from((id as u64) << 1 | u64::from(negative_zero))
 }
 
-impl<T: Float> Ord for Scored<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let (a, b) = (self.score, other.score);
-        // NaN is worse than any number and ties with NaN; +0 and -0 tie, as numbers do.
-        let by_score = b.partial_cmp(&a).unwrap_or_else(|| a.to_f64().is_nan().cmp(&b.to_f64().is_nan()));
-        by_score.then(self.id.cmp(&other.id))
+/// The score of a rank, but for the sign of a zero. All NaN are one.
+#[inline]
+fn number(rank: Rank) -> f64 {
+    let descending = (rank >> 64) as u64;
+    if descending == u64::MAX {
+        return f64::NAN;
     }
+    f64::from_bits(descending ^ if descending >> 63 == 1 { 0 } else { u64::MAX >> 1 })
 }
-impl<T: Float> PartialOrd for Scored<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<T: Float> PartialEq for Scored<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl<T: Float> Eq for Scored<T> {}
 
-/// The best `k` items seen so far.
+/// The score and id of a rank.
+#[inline]
+fn scored<T: Float>(rank: Rank) -> (T, i64) {
+    let score = if rank & 1 == 1 { -0.0 } else { number(rank) };
+    (T::from_f64(score), (rank as u64 >> 1) as i64)
+}
+
+/// Items that are sorted by comparisons alone.
+const FEW: usize = 256;
+
+/// Brings the best `k` items to the front, best first. Many items are dealt out to as many buckets, of equal ranges of scores, of
+/// which those that hold the best are sorted.
+fn sort_best(items: &mut Vec<Rank>, k: usize) {
+    let all = items.len();
+    if all < FEW {
+        return items.sort_unstable();
+    }
+    let finite = items.iter().map(|&item| number(item)).filter(|x| x.is_finite());
+    let (least, most) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (x.min(a), x.max(b)));
+    let scale = (all - 1) as f64 / (most - least);
+    let bucket = |&item: &Rank| {
+        let x = number(item);
+        // No step is falling, and what is no number becomes 0.
+        let place = ((most - x) * scale) as usize;
+        (if x.is_nan() { all - 1 } else { place.min(all - 1) }) as u32
+    };
+    let buckets: Vec<u32> = items.iter().map(bucket).collect();
+    let mut ends = vec![0; all + 1];
+    buckets.iter().for_each(|&bucket| ends[bucket as usize + 1] += 1);
+    let (mut total, mut kept) = (0, 0);
+    for count in &mut ends {
+        total += *count;
+        *count = total;
+        kept += usize::from(total < k);
+    }
+    // Until items are dealt out, `ends` has where each bucket begins.
+    kept = kept.min(all);
+    let mut sorted = vec![0; ends[kept]];
+    for (&item, bucket) in items.iter().zip(buckets).filter(|(_, bucket)| (*bucket as usize) < kept) {
+        let end = &mut ends[bucket as usize];
+        sorted[*end] = item;
+        *end += 1;
+    }
+    let mut first = 0;
+    for &end in &ends[..kept] {
+        sorted[first..end].sort_unstable();
+        first = end;
+    }
+    *items = sorted;
+}
+
+/// The best `k` items seen so far, and some that were among the best before.
 pub struct TopK<T> {
-    heap: BinaryHeap<Scored<T>>,
     k: usize,
+    /// The items, of which there are fewer than [`TopK::room`].
+    items: Vec<Rank>,
+    /// The rank of the item that was the k-th best when items were last dropped; none is worse.
+    worst: Rank,
+    threshold: f64,
+    scores: PhantomData<T>,
 }
 
 impl<T: Float> TopK<T> {
     /// Keeps at most `k` items, `k >= 1`; memory for more than 64 is allocated as items come.
     pub fn new(k: usize) -> Self {
-        TopK { heap: BinaryHeap::with_capacity(k.min(64)), k }
+        let items = Vec::with_capacity(Self::room(k).min(64));
+        TopK { k, items, worst: Rank::MAX, threshold: f64::NEG_INFINITY, scores: PhantomData }
     }
 
-    /// How many items it keeps.
-    pub fn k(&self) -> usize {
-        self.k
+    /// How many items there may be until those beyond the best k are dropped: the fewer, the sooner the threshold rises, and the
+    /// more time an item takes.
+    fn room(k: usize) -> usize {
+        k.saturating_add(k / 8 + 1)
     }
 
-    /// Offers an item.
+    /// Offers an item with an id that is not negative.
     #[inline]
     pub fn push(&mut self, score: T, id: i64) {
-        let item = Scored { score, id };
-        if self.heap.len() < self.k {
-            self.heap.push(item);
-        } else if let Some(mut worst) = self.heap.peek_mut() {
-            if item < *worst {
-                *worst = item;
+        self.take(rank(score, id));
+    }
+
+    /// Offers items with ids from `first` on, but for those that score below `floor`, and NaN if there is a floor.
+    pub fn offer(&mut self, scores: &[T], first: i64, floor: f64) {
+        let floor = if floor == f64::NEG_INFINITY { Rank::MAX } else { rank(T::from_f64(floor), i64::MAX >> 1) };
+        let (mut end, bar) = (self.items.len(), self.worst.min(floor));
+        self.items.resize(end + scores.len(), 0);
+        // Without a branch, of which long lists would take either side by turns.
+        for (id, &score) in (first..).zip(scores) {
+            let item = rank(score, id);
+            self.items[end] = item;
+            end += usize::from(item < bar);
+        }
+        self.items.truncate(end);
+        if end >= Self::room(self.k) {
+            self.drop_others();
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, item: Rank) {
+        if item < self.worst {
+            self.items.push(item);
+            if self.items.len() >= Self::room(self.k) {
+                self.drop_others();
             }
         }
     }
 
-    /// The score that a later item must reach to be among the best: that of the worst item once there are `k` (-infinity if that
-    /// is NaN), -infinity before. An item that ties with the worst takes its place if its id is lower.
+    /// Drops all but the best k of at least k items.
+    fn drop_others(&mut self) {
+        let (_, &mut worst, _) = self.items.select_nth_unstable(self.k - 1);
+        self.items.truncate(self.k);
+        self.worst = worst;
+        let (score, _) = scored::<T>(worst);
+        self.threshold = if score.to_f64().is_nan() { f64::NEG_INFINITY } else { score.to_f64() };
+    }
+
+    /// A score that a later item must reach to be among the best: that of the k-th best item when items were last dropped or taken
+    /// from another (-infinity if that is NaN), -infinity before. An item that ties with that one takes its place if its id is lower.
     #[inline]
     pub fn threshold(&self) -> f64 {
-        match self.heap.peek() {
-            Some(worst) if self.heap.len() == self.k && !worst.score.to_f64().is_nan() => worst.score.to_f64(),
-            _ => f64::NEG_INFINITY,
-        }
+        self.threshold
     }
 
     /// Moves the items of `self` into `other`, which then holds the best of both.
     pub fn drain_into(mut self, other: &mut TopK<T>) {
-        if other.heap.len() < self.heap.len() {
-            std::mem::swap(&mut self.heap, &mut other.heap);
+        if other.items.len() < self.items.len() {
+            std::mem::swap(&mut self, other);
         }
-        for item in self.heap {
-            other.push(item.score, item.id);
+        self.items.into_iter().for_each(|item| other.take(item));
+        if other.items.len() >= other.k {
+            other.drop_others();
         }
     }
 
     /// Writes the items best first; positions beyond the number of items get score -infinity and id -1.
-    pub fn write(self, scores: &mut [T], ids: &mut [i64]) {
+    pub fn write(mut self, scores: &mut [T], ids: &mut [i64]) {
         scores.fill(T::from_f64(f64::NEG_INFINITY));
         ids.fill(-1);
-        let mut items = self.heap.into_vec();
-        items.sort_unstable();
-        for (place, item) in items.into_iter().enumerate() {
-            scores[place] = item.score;
-            ids[place] = item.id;
+        sort_best(&mut self.items, self.k);
+        for ((score, id), item) in scores.iter_mut().zip(ids).zip(self.items) {
+            (*score, *id) = scored(item);
         }
     }
 }
@@ -121,14 +201,27 @@ mod tests {
         }
     }
 
-    /// Few different scores, so that many tie.
-    fn score() -> impl Strategy<Value = f64> {
-        prop_oneof![
+    /// Few different scores, so that many tie, or many; some that are no numbers.
+    fn scores() -> impl Strategy<Value = Vec<(f64, usize)>> {
+        let few = prop_oneof![
             (-2i8..3).prop_map(f64::from),
             Just(f64::NAN),
             Just(-0.0),
             Just(f64::INFINITY),
             Just(f64::NEG_INFINITY)
+        ];
+        let many = prop_oneof![
+            100 => -1e3f64..1e3,
+            10 => -1e-3f64..1e-3,
+            1 => any::<f64>(),
+            1 => Just(f64::NAN),
+            1 => Just(f64::INFINITY),
+            1 => Just(f64::NEG_INFINITY)
+        ];
+        let threads = 0usize..4;
+        prop_oneof![
+            prop::collection::vec((few, threads.clone()), 0..60),
+            prop::collection::vec((many, threads), 0..900),
         ]
     }
 
@@ -136,9 +229,9 @@ mod tests {
         /// Whatever their order, and however they are dealt out to threads before these are merged.
         #[test]
         fn the_best_are_the_first_of_all_that_are_sorted(
-            scores in prop::collection::vec((score(), 0usize..4), 0..60),
+            scores in scores(),
             backwards in any::<bool>(),
-            k in 1usize..20,
+            k in prop_oneof![1usize..20, 1usize..700],
         ) {
             let mut sorted: Vec<(f64, i64)> = scores.iter().enumerate().map(|(id, x)| (x.0, id as i64)).collect();
             // A stable sort, so that ties stay in the order of ids.
@@ -156,13 +249,23 @@ mod tests {
                 Some(&(score, _)) if !score.is_nan() => score,
                 _ => f64::NEG_INFINITY,
             };
+            // All of them in blocks, with the floor that others have reached.
+            let numbers: Vec<f64> = scores.iter().map(|x| x.0).collect();
+            let mut blocks = TopK::new(k);
+            for (block, numbers) in numbers.chunks(64).enumerate() {
+                blocks.offer(numbers, 64 * block as i64, if block % 2 == 1 { first.threshold() } else { f64::NEG_INFINITY });
+                prop_assert!(blocks.threshold() <= expected_threshold);
+            }
             prop_assert_eq!(first.threshold(), expected_threshold);
-            let (mut found, mut ids) = (vec![0.0; k], vec![0; k]);
-            first.write(&mut found, &mut ids);
             sorted.resize(sorted.len().max(k), (f64::NEG_INFINITY, -1));
-            for (place, &(score, id)) in sorted[..k].iter().enumerate() {
-                prop_assert_eq!(ids[place], id);
-                prop_assert!(found[place] == score || (found[place].is_nan() && score.is_nan()));
+            for top in [first, blocks] {
+                let (mut found, mut ids) = (vec![0.0; k], vec![0; k]);
+                top.write(&mut found, &mut ids);
+                for (place, &(score, id)) in sorted[..k].iter().enumerate() {
+                    prop_assert_eq!(ids[place], id);
+                    let same = found[place].to_bits() == score.to_bits() || (found[place].is_nan() && score.is_nan());
+                    prop_assert!(same, "{} at {}, expected {}", found[place], place, score);
+                }
             }
         }
     }

@@ -455,15 +455,18 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 }
 
 /// Writes the squared norms of the given rows, computed as the pair function computes them.
-pub fn sq_norms<T: Float>(matrix: &Matrix<T>, rows: impl Iterator<Item = usize>, out: &mut [T]) {
+pub fn sq_norms<T: Float>(matrix: &Matrix<T>, rows: impl Iterator<Item = usize> + Clone, out: &mut [T]) {
     struct Norms<'a, 'b, T, I>(&'a Matrix<'b, T>, I, &'a mut [T]);
-    impl<T: Float, I: Iterator<Item = usize>> Kernel for Norms<'_, '_, T, I> {
+    impl<T: Float, I: Iterator<Item = usize> + Clone> Kernel for Norms<'_, '_, T, I> {
         const LANES_MEET: bool = false;
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self) {
-            let mut buffer = Vec::new();
+            let (mut buffer, mut ahead) = (Vec::new(), self.1.clone().skip(AHEAD));
             for (i, out) in self.1.zip(self.2) {
+                if let Some(next) = ahead.next() {
+                    prefetch(self.0.bytes(next));
+                }
                 *out = sq_norm::<S, T>(self.0.row(i, &mut buffer));
             }
         }

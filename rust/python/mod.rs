@@ -101,7 +101,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(elements::sample, module)?,
         wrap_pyfunction!(elements::sample_backward, module)?,
         wrap_pyfunction!(scores::pack, module)?,
-        wrap_pyfunction!(scores::panel_rows, module)?,
+        wrap_pyfunction!(scores::panels_shape, module)?,
         wrap_pyfunction!(cuda::cuda_info, module)?,
         wrap_pyfunction!(cuda_elements::cuda_table_size, module)?,
         wrap_pyfunction!(cuda_elements::cuda_elementwise, module)?,

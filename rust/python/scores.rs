@@ -11,6 +11,7 @@ use crate::panels::{self, Packed};
 use crate::parallel;
 use crate::simd::Float;
 use crate::special::bessel::BothOrders;
+use crate::view::Matrix;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -196,9 +197,9 @@ fn packed<'a, T: Float + Element>(
     inputs: &Inputs<'_, T>,
 ) -> Result<Option<Packed<'a, T>>, Error> {
     let Some([panels, norms, order]) = packed else { return Ok(None) };
-    let (panels, norms, order) = (panels.slice::<T>()?, norms.slice::<T>()?, order.slice::<i64>()?);
+    let (panels, norms, order) = (panels.matrix::<T>()?, norms.slice::<T>()?, order.slice::<i64>()?);
     let (rows, dim) = (inputs.mu2.rows(), inputs.mu2.stored());
-    let fits = panels.len() == panels::padded::<T>(rows) * dim && norms.len() == rows;
+    let fits = (panels.rows(), panels.stored()) == panels::shape::<T>(rows, dim) && norms.len() == rows;
     ensure(fits && order.len() == rows, || "the packed gallery does not fit the gallery".into())?;
     Ok(Some(Packed { panels, norms, order }))
 }
@@ -237,35 +238,55 @@ pub fn search(
     Ok(share)
 }
 
-/// Packs the gallery rows [G, D] as panels (`panel_rows(G, ...)` x D elements), with row `order[i]` at position i, and writes the
-/// squared norm of the row at each position [G].
+/// Packs the gallery rows [G, D], which may be halves, as panels of the same type and of `panels_shape(G, D, ...)`, with row
+/// `order[i]` at position i, and writes the squared norm of the row at each position [G], of the type to compute in.
 #[pyfunction]
 pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Array) -> PyResult<()> {
     py.detach(|| {
-        with_type!(rows, |T| {
-            let (rows, order) = (rows.matrix::<T>()?, order.slice::<i64>()?);
-            let (panels, norms) = (panels.output::<T>()?, norms.output::<T>()?);
-            let fits = panels.len() == panels::padded::<T>(rows.rows()) * rows.stored() && norms.len() == rows.rows();
-            ensure(fits && order.len() == rows.rows(), || "panels, order and norms do not fit the rows".into())?;
-            // A whole number of panels for either type.
-            const ROWS: usize = 512;
-            let parts = panels.chunks_mut((ROWS * rows.stored()).max(1)).zip(norms.chunks_mut(ROWS));
-            parallel::for_each(parts.zip(order.chunks(ROWS)).collect(), &interrupted, |((panels, norms), order)| {
-                panels::pack(&rows, 0..order.len(), &|place| order[place] as usize, panels);
-                dot_scores::sq_norms(&rows, order.iter().map(|&row| row as usize), norms);
-            })
+        with_type!(norms, |T| {
+            let (rows, order, norms) = (rows.matrix::<T>()?, order.slice::<i64>()?, norms.output::<T>()?);
+            let fits = norms.len() == rows.rows() && order.len() == rows.rows();
+            ensure(fits, || "order and norms do not fit the rows".into())?;
+            let norms = norms.chunks_mut(ROWS).zip(order.chunks(ROWS));
+            match &rows {
+                Matrix::Full(_) => pack_parts(&rows, norms, panels.output::<T>()?, &|order, panels| {
+                    panels::pack(&rows, 0..order.len(), &|place| order[place] as usize, panels);
+                }),
+                Matrix::Half(halves, _) => pack_parts(&rows, norms, panels.output::<u16>()?, &|order, panels| {
+                    panels::pack_halves::<T>(halves, 0..order.len(), &|place| order[place] as usize, panels);
+                }),
+            }
         })
     })?;
     Ok(())
 }
 
-/// How many rows the panels of `rows` rows take, for float64 (`double`) or float32.
+/// Rows that are packed together: a whole number of panels for either type.
+const ROWS: usize = 512;
+
+/// Packs rows by `pack`, part by part, after their norms, which bring them into the cache.
+fn pack_parts<'a, T: Float, E: Send>(
+    rows: &Matrix<T>,
+    parts: impl Iterator<Item = (&'a mut [T], &'a [i64])>,
+    panels: &mut [E],
+    pack: &(dyn Fn(&[i64], &mut [E]) + Sync),
+) -> Result<(), Error> {
+    let (pairs, length) = panels::shape::<T>(rows.rows(), rows.stored());
+    ensure(panels.len() == pairs * length, || "panels do not fit the rows".into())?;
+    let parts = panels.chunks_mut((ROWS * rows.stored()).max(1)).zip(parts);
+    parallel::for_each(parts.collect(), &interrupted, |(panels, (norms, order))| {
+        dot_scores::sq_norms(rows, order.iter().map(|&row| row as usize), norms);
+        pack(order, panels);
+    })
+}
+
+/// The shape of the panels of `rows` rows, for float64 (`double`) or float32.
 #[pyfunction]
-pub fn panel_rows(rows: usize, double: bool) -> usize {
+pub fn panels_shape(rows: usize, dim: usize, double: bool) -> (usize, usize) {
     if double {
-        panels::padded::<f64>(rows)
+        panels::shape::<f64>(rows, dim)
     } else {
-        panels::padded::<f32>(rows)
+        panels::shape::<f32>(rows, dim)
     }
 }
 

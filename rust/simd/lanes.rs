@@ -88,6 +88,16 @@ impl<R: Register> Lanes<R> {
         unsafe { self.0.store(out.as_mut_ptr()) }
     }
 
+    /// Writes the columns from `from` on of as many rows as there are lanes, as many columns: those of one column side by side,
+    /// `step` elements from those of the next.
+    #[inline(always)]
+    pub fn transpose(rows: &[&[R::Elem]], from: usize, out: &mut [R::Elem], step: usize) {
+        assert!(rows.len() >= R::WIDTH && rows[..R::WIDTH].iter().all(|row| row.len() >= from + R::WIDTH));
+        assert!(step >= R::WIDTH && out.len() >= (R::WIDTH - 1) * step + R::WIDTH);
+        // SAFETY: the rows have the columns, and `out` has room for them.
+        unsafe { R::transpose(rows, from, out.as_mut_ptr(), step) }
+    }
+
     /// The lanes as the first elements of an array; the others are 0.
     #[inline(always)]
     pub fn to_array(self) -> [R::Elem; 16] {

@@ -37,6 +37,15 @@ pub trait Register: Copy {
     unsafe fn product(self) -> Self::Elem;
     /// [`Register::sum`] of four registers.
     unsafe fn sum_four(x: [Self; 4]) -> [Self::Elem; 4];
+    /// Requires `WIDTH` rows, as many elements of each from `from` on, and memory for the columns, `step` elements apart.
+    #[inline(always)]
+    unsafe fn transpose(rows: &[&[Self::Elem]], from: usize, to: *mut Self::Elem, step: usize) {
+        for (lane, row) in rows[..Self::WIDTH].iter().enumerate() {
+            for (column, &x) in row[from..from + Self::WIDTH].iter().enumerate() {
+                unsafe { to.add(column * step + lane).write(x) }
+            }
+        }
+    }
 }
 
 /// Two registers as one. Loops over arrays of registers would do the same, but take ten times as long to compile.
@@ -99,6 +108,15 @@ impl<R: Register> Register for Two<R> {
     unsafe fn sum_four([a, b, c, d]: [Self; 4]) -> [R::Elem; 4] {
         unsafe { R::sum_four([a.0.add(a.1), b.0.add(b.1), c.0.add(c.1), d.0.add(d.1)]) }
     }
+    #[inline(always)]
+    unsafe fn transpose(rows: &[&[R::Elem]], from: usize, to: *mut R::Elem, step: usize) {
+        for (half, rows) in rows[..Self::WIDTH].chunks(R::WIDTH).enumerate() {
+            for part in 0..2 {
+                let column = part * R::WIDTH;
+                unsafe { R::transpose(rows, from + column, to.add(column * step + half * R::WIDTH), step) }
+            }
+        }
+    }
 }
 
 /// Implements [`Register`] for a register of the processor's, from its instructions: `fma(a, b, c)` is `a * b + c`, `min` and `max`
@@ -112,7 +130,7 @@ macro_rules! register {
      compare: |$a:ident, $b:ident, $yes:ident, $no:ident| $if_less:expr, $not_less_bits:expr;
      fields: |$f:ident| $exponent:expr, $significand:expr, $pow2:expr;
      pieces: |$p:ident, $table:ident| $lookup:expr, $place:expr;
-     sum: |$t:ident| $sum:expr, $product:expr; four: |$four:ident| $sums:expr) => {
+     sum: |$t:ident| $sum:expr, $product:expr; four: |$four:ident| $sums:expr $(; transpose: $transpose:ident)?) => {
         impl Register for $reg {
             type Elem = $elem;
             const WIDTH: usize = $width;
@@ -223,6 +241,12 @@ macro_rules! register {
             unsafe fn sum_four($four: [Self; 4]) -> [$elem; 4] {
                 unsafe { $sums }
             }
+            $(
+                #[inline(always)]
+                unsafe fn transpose(rows: &[&[$elem]], from: usize, to: *mut $elem, step: usize) {
+                    unsafe { $transpose(rows, from, to, step) }
+                }
+            )?
         }
     };
 }

@@ -95,7 +95,7 @@ sum: |x| {
     let pair = _mm_mul_ps(quad, _mm_movehl_ps(quad, quad));
     _mm_cvtss_f32(_mm_mul_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
 };
-four: |x| [x[0].sum(), x[1].sum(), x[2].sum(), x[3].sum()]);
+four: |x| [x[0].sum(), x[1].sum(), x[2].sum(), x[3].sum()]; transpose: transpose_ps);
 
 register!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd,
 load_first: |p, n, rest| {
@@ -134,7 +134,7 @@ sum: |x| {
     let pair = _mm_mul_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
     _mm_cvtsd_f64(_mm_mul_sd(pair, _mm_unpackhi_pd(pair, pair)))
 };
-four: |x| [x[0].sum(), x[1].sum(), x[2].sum(), x[3].sum()]);
+four: |x| [x[0].sum(), x[1].sum(), x[2].sum(), x[3].sum()]; transpose: transpose_pd);
 
 register!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps,
 load_first: |p, n, rest| _mm512_mask_loadu_ps(rest, ((1_u32 << n) - 1) as u16, p);
@@ -174,7 +174,8 @@ four: |x| {
     let mut out = [0.0; 16];
     _mm512_storeu_ps(out.as_mut_ptr(), sums);
     [out[0], out[4], out[8], out[12]]
-});
+};
+transpose: transpose_ps_512);
 
 register!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd,
 load_first: |p, n, rest| _mm512_mask_loadu_pd(rest, ((1_u32 << n) - 1) as u8, p);
@@ -212,7 +213,113 @@ four: |x| {
     let mut out = [0.0; 8];
     _mm512_storeu_pd(out.as_mut_ptr(), sums);
     [out[0], out[2], out[4], out[6]]
-});
+};
+transpose: transpose_pd_512);
+
+/// Implements [`Register::transpose`] for registers of `$parts` parts of 128 bits, of `$n` elements each: `$group` transposes the
+/// parts of `$n` rows, so that its register `c` has column `$n p + c` of them in part `p`, and `$across` the parts of such registers.
+macro_rules! transpose {
+    ($name:ident, $elem:ty, $load:ident, $n:expr, $parts:expr, $group:ident, $across:ident) => {
+        #[inline(always)]
+        unsafe fn $name(rows: &[&[$elem]], from: usize, to: *mut $elem, step: usize) {
+            // SAFETY: callers run on a level that has the instructions, with rows and memory for all columns.
+            unsafe {
+                let mut groups = [[$load(rows[0].as_ptr().add(from)); $n]; $parts];
+                for g in 0..$parts {
+                    for i in 0..$n {
+                        groups[g][i] = $load(rows[g * $n + i].as_ptr().add(from));
+                    }
+                    groups[g] = $group(groups[g]);
+                }
+                for c in 0..$n {
+                    let mut parts = [groups[0][c]; $parts];
+                    for g in 0..$parts {
+                        parts[g] = groups[g][c];
+                    }
+                    let columns = $across(parts);
+                    for p in 0..$parts {
+                        columns[p].store(to.add((p * $n + c) * step));
+                    }
+                }
+            }
+        }
+    };
+}
+transpose!(transpose_ps, f32, _mm256_loadu_ps, 4, 2, quads_256, across_ps);
+transpose!(transpose_pd, f64, _mm256_loadu_pd, 2, 2, pairs_256, across_pd);
+transpose!(transpose_ps_512, f32, _mm512_loadu_ps, 4, 4, quads_512, across_ps_512);
+transpose!(transpose_pd_512, f64, _mm512_loadu_pd, 2, 4, pairs_512, across_pd_512);
+
+macro_rules! within_parts {
+    ($quads:ident, $ps:ty, $pairs:ident, $pd:ty, $low:ident, $high:ident, $low_pd:ident, $high_pd:ident, $to_pd:ident, $to_ps:ident) => {
+        #[inline(always)]
+        unsafe fn $pairs([a, b]: [$pd; 2]) -> [$pd; 2] {
+            // SAFETY: as in `transpose!`.
+            unsafe { [$low_pd(a, b), $high_pd(a, b)] }
+        }
+        #[inline(always)]
+        unsafe fn $quads([a, b, c, d]: [$ps; 4]) -> [$ps; 4] {
+            // SAFETY: as in `transpose!`.
+            unsafe {
+                let [first, second] = $pairs([$to_pd($low(a, b)), $to_pd($low(c, d))]);
+                let [third, fourth] = $pairs([$to_pd($high(a, b)), $to_pd($high(c, d))]);
+                [$to_ps(first), $to_ps(second), $to_ps(third), $to_ps(fourth)]
+            }
+        }
+    };
+}
+within_parts!(
+    quads_256,
+    __m256,
+    pairs_256,
+    __m256d,
+    _mm256_unpacklo_ps,
+    _mm256_unpackhi_ps,
+    _mm256_unpacklo_pd,
+    _mm256_unpackhi_pd,
+    _mm256_castps_pd,
+    _mm256_castpd_ps
+);
+within_parts!(
+    quads_512,
+    __m512,
+    pairs_512,
+    __m512d,
+    _mm512_unpacklo_ps,
+    _mm512_unpackhi_ps,
+    _mm512_unpacklo_pd,
+    _mm512_unpackhi_pd,
+    _mm512_castps_pd,
+    _mm512_castpd_ps
+);
+
+macro_rules! across_parts {
+    ($two:ident, $half:ty, $permute:ident, $four:ident, $reg:ty, $shuffle:ident) => {
+        #[inline(always)]
+        unsafe fn $two([a, b]: [$half; 2]) -> [$half; 2] {
+            // SAFETY: as in `transpose!`.
+            unsafe { [$permute::<0x20>(a, b), $permute::<0x31>(a, b)] }
+        }
+        #[inline(always)]
+        unsafe fn $four([a, b, c, d]: [$reg; 4]) -> [$reg; 4] {
+            // SAFETY: as in `transpose!`.
+            unsafe {
+                let (even, odd) = (
+                    ($shuffle::<0x88>(a, b), $shuffle::<0x88>(c, d)),
+                    ($shuffle::<0xDD>(a, b), $shuffle::<0xDD>(c, d)),
+                );
+                [
+                    $shuffle::<0x88>(even.0, even.1),
+                    $shuffle::<0x88>(odd.0, odd.1),
+                    $shuffle::<0xDD>(even.0, even.1),
+                    $shuffle::<0xDD>(odd.0, odd.1),
+                ]
+            }
+        }
+    };
+}
+across_parts!(across_ps, __m256, _mm256_permute2f128_ps, across_ps_512, __m512, _mm512_shuffle_f32x4);
+across_parts!(across_pd, __m256d, _mm256_permute2f128_pd, across_pd_512, __m512d, _mm512_shuffle_f64x2);
 
 /// Sixteen words in the 64-bit lanes of `N` registers.
 #[derive(Clone, Copy)]

@@ -125,6 +125,31 @@ def test_search_says_how_much_it_scored(kind, count):
     assert scored == 1 if count == 1 else 0 < scored < 0.1
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["normal_isotropic", "vmf", "point", "normal_diagonal"])
+@pytest.mark.parametrize("n", [63, 1100])
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
+@pytest.mark.usefixtures("unlooked")
+def test_lists_of_any_length_hold_what_scoring_every_pair_finds(kind, dtype, n):
+    """Lists from a few items to more than there are, with rows that are equal, NaN or not valid."""
+    rng, score = np.random.default_rng(n), "neg_sq_l2" if kind == "point" else "mls"
+    shape = {"clustered": True, "unit": False, "near": 0.4, "length": 1, "powers": 0.3, "base": 0.1}
+    for dim in (3, 33, 97):
+        mu, uncertainty = items(rng, kind, n, dim, shape)
+        mu[rng.integers(0, n, n // 8)] = mu[rng.integers(0, n, n // 8)]
+        mu[5] = np.nan
+        uncertainty[6], uncertainty[n - 1] = np.nan, -1
+        q = build(kind, mu[9:20], uncertainty[9:20], dtype="float64" if dtype == "float64" else "float32")
+        g = build(kind, mu, uncertainty, dtype=dtype)
+        for pool in (g, pe.prepare(g, score)):
+            everything = every_score(q, pool, score)
+            for k in (1, n // 20, n // 11, n // 10 + 1, n // 3, n - 1, n, n + 5):
+                ranking, want = pe.search(q, pool, k, score), by_sorting(everything, k)
+                assert_ranking(pe.Ranking(*(x[:, :n] for x in ranking)), want, f"k={k}, D={dim}")
+                assert (ranking.ids[:, n:] == -1).all()
+                assert np.isneginf(ranking.scores[:, n:]).all()
+
+
 DIAGONAL = ("mls", "llr:prior_var=0.3", "ppk:rho=0.7", "inclusion")
 
 
@@ -161,15 +186,19 @@ def test_divergences_are_found_by_their_inner_product(dtype, direction):
     assert ranking.scored < 0.2
 
 
-def test_auto_gives_up_a_bound_that_rules_out_little():
+@pytest.mark.parametrize(("powers", "count", "taken"), [(0.1, 256, True), (0.1, 24, False), (1.5, 256, False)])
+def test_auto_takes_the_bound_where_it_leaves_few_pairs_of_many_queries(powers, count, taken):
     rng = np.random.default_rng(3)
-    shape = {"clustered": False, "unit": False, "near": 1, "length": 1, "powers": 1.5, "base": 1.0}
+    shape = {"clustered": True, "unit": False, "near": 0.4, "length": 1, "powers": powers, "base": 0.1}
     g, q = (
-        build("normal_diagonal", *items(rng, "normal_diagonal", n, 48, shape), dtype="float32") for n in (20_000, 80)
+        build("normal_diagonal", *items(rng, "normal_diagonal", n, 96, shape), dtype="float32") for n in (9000, count)
     )
-    always, auto = (pe.search(q, g, 10, prune=prune) for prune in ("always", "auto"))
-    assert_ranking(auto, tuple(always), "auto")
-    assert auto.scored < always.scored
+    pe.set_num_threads(1)  # what threads find in each other's time rules out more or fewer pairs
+    always, auto, never = (pe.search(q, g, 10, prune=prune) for prune in ("always", "auto", "never"))
+    for found in (always, auto):
+        assert_ranking(found, tuple(never))
+    assert always.scored != never.scored
+    assert auto.scored == (always if taken else never).scored
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peaccel import _core
-from peaccel.ops._array import Array, as_stored, lies_adjacent
+from peaccel.ops._array import Array, as_stored, lies_adjacent, widened
 from peaccel.ops._definitions import Draws, Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
 from peaccel.ops._seed import SEEDS, as_integer
 
@@ -159,11 +159,15 @@ def search(
     return scores, ids, _core.search(op.name, arrays, draws, packed, prune, scores, ids)
 
 
-def panels(mu: Numpy, uncertainty: Numpy) -> list[Numpy]:
-    """Panels of the gallery's means [G, D] by uncertainty [G], their squared norms in that order, and the order."""
-    mu = np.ascontiguousarray(_buffer(mu))
-    order = np.argsort(uncertainty, kind="stable").astype(np.int64, copy=False)
-    panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)
-    norms = np.empty(len(mu), mu.dtype)
-    _core.pack(mu, order, panels, norms)
+def panels(mu: Array, uncertainty: Array) -> list[Numpy]:
+    """Panels of the gallery's means [G, D] by uncertainty [G], their squared norms in that order, and the order.
+
+    The panels have the dtype of the means as it is stored, the norms that of scores.
+    """
+    stored = np.ascontiguousarray(_buffer(mu))
+    double = stored.dtype == np.float64
+    order = np.argsort(as_stored(widened(uncertainty)), kind="stable").astype(np.int64, copy=False)
+    panels = np.empty(_core.panels_shape(len(stored), stored.shape[1], double), stored.dtype)
+    norms = np.empty(len(stored), np.float64 if double else np.float32)
+    _core.pack(stored, order, panels, norms)
     return [panels, norms, order]

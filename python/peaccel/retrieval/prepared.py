@@ -167,10 +167,10 @@ class Prepared(Generic[ArrayT]):
 
     def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search these, made at the first call for a pair; None for other ops."""
-        wanted = self.packed and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
+        wanted = self.packed and pair.op.layout == "panels"
         wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
         if wanted and pair not in self._panels:
-            self._panels[pair] = _numpy.panels(*map(as_numpy, self.inputs(pair)))
+            self._panels[pair] = _numpy.panels(*self.inputs(pair))
         return self._panels.get(pair)
 
 
@@ -218,10 +218,9 @@ def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: st
         The score that the result is for; another one with it raises ValueError.
     dtype
         "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's own. Halves
-        take half the memory, and half of what reranking reads of it; they are widened to float32 and scored as that.
-        Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding would move
-        it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it. Searched by many
-        queries, halves are as fast as plain arrays, not as float32 panels.
+        take half the memory, and half of what reranking and search read of it; they are widened to float32 and scored
+        as that. Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding
+        would move it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it.
 
     Returns
     -------

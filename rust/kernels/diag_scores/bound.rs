@@ -3,8 +3,8 @@
 use super::mls::EquivalentMls;
 use super::sieve::columns;
 use super::sums::Product;
-use crate::drivers::Inputs;
-use crate::simd::{Float, Kernel, Simd, V};
+use crate::drivers::{Inputs, AHEAD};
+use crate::simd::{prefetch, Float, Kernel, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
@@ -82,7 +82,10 @@ impl Bounds {
         let dim = inputs.mu1.stored();
         let (mut low, mut high) = (vec![T::from_f64(f64::INFINITY); dim], vec![T::from_f64(f64::NEG_INFINITY); dim]);
         let mut buffer = Vec::new();
-        for &row in rows {
+        for (place, &row) in rows.iter().enumerate() {
+            if let Some(&next) = rows.get(place + AHEAD) {
+                prefetch(inputs.uncertainty2.bytes(next as usize));
+            }
             let vars = inputs.uncertainty2.row(row as usize, &mut buffer);
             if vars.len() == dim {
                 for ((low, high), &w) in low.iter_mut().zip(&mut high).zip(vars) {

@@ -32,22 +32,23 @@ use super::scan::Scan;
 use super::sieve::{score_survivors, Pairs, ProductBound};
 use super::DiagScore;
 use crate::drivers::{self, Best, Inputs, Prune};
-use crate::simd::{dispatch, Float};
+use crate::simd::{ascending, dispatch, prefetch, Float};
 use crate::topk::TopK;
 use std::f64::consts::PI;
 use std::ops::Range;
-use std::time::Instant;
 
 /// Rows in a bucket, which share their least and greatest variances.
 const BUCKET: usize = 4096;
 /// Rows that are scanned before the first bucket, so that there are thresholds to compare bounds with.
 const FIRST_ROWS: usize = 1024;
-/// Queries from which on it pays to compute the rows' features.
-const QUERIES: usize = 64;
-/// Rows from which on a trial pays.
-const ROWS: usize = 1 << 15;
-/// Rows in each part of a trial, and in the sample from which these are chosen.
-const TRIAL: (usize, usize) = (512, 8192);
+/// Queries that are searched together, for which the features of a row are computed once.
+const QUERIES: usize = 256;
+/// Pairs from which on a trial pays.
+const PAIRS: usize = 1 << 19;
+/// The share of a scan's time below which the bound is taken.
+const WORTH: f64 = 0.9;
+/// Queries of a trial, rows from which they have their thresholds, and rows to which the bound is applied.
+const TRIAL: (usize, usize, usize) = (16, 1024, 256);
 
 /// Finds the best `k` rows of every query; returns how many pairs were scored.
 pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> Result<usize, crate::error::Error> {
@@ -60,12 +61,15 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
     let (k, offset) = (best.k, mls::row_offsets(&score.inputs, score.formula, best.interrupted)?);
     let pruned = match score.prune {
         Prune::Never => false,
-        Prune::Auto => queries >= QUERIES && gallery >= ROWS && pays(score, &offset, k),
+        Prune::Auto => {
+            let may = queries * gallery >= PAIRS && time_by_bound(dim, queries, 0.0) < WORTH;
+            may && time_by_bound(dim, queries, share_left(score, &offset, k)) < WORTH
+        }
         Prune::Always => true,
     };
     let order = if pruned { by_variance(&score.inputs, (0..last).collect()) } else { (0..last).collect() };
     let group = drivers::segment(dim);
-    drivers::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
+    drivers::search_by_shards(queries, gallery, QUERIES, group, best, &|queries, places, floors, tops| {
         let mls = EquivalentMls::new(&score.inputs, score.formula, &offset, queries.clone());
         let mut task = Task { score, mls: &mls, order: &order, queries, floors, tops };
         if pruned {
@@ -79,37 +83,46 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
 /// Sorts rows by the sums of their variances.
 fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
     let mut buffer = Vec::new();
-    let sum = |row: u32| {
+    let mut key = |row: u32| {
         let mut sums = [T::default(); 16];
         for vars in inputs.uncertainty2.row(row as usize, &mut buffer).chunks(16) {
             sums.iter_mut().zip(vars).for_each(|(sum, &w)| *sum = *sum + w);
         }
-        sums.iter().map(|sum| sum.to_f64() as f32).sum()
+        let sum: f32 = sums.iter().map(|sum| sum.to_f64() as f32).sum();
+        u64::from(ascending(sum)) << 32 | u64::from(row)
     };
-    let keys: Vec<f32> = rows.iter().copied().map(sum).collect();
-    let mut places: Vec<u32> = (0..rows.len() as u32).collect();
-    places.sort_unstable_by(|&a, &b| keys[a as usize].total_cmp(&keys[b as usize]));
-    places.into_iter().map(|place| rows[place as usize]).collect()
+    let mut keys: Vec<u64> = rows.into_iter().map(&mut key).collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|key| key as u32).collect()
 }
 
-/// Whether the bound saves time, by a trial: it searches as many rows of similar variances as a scan does.
-fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, offset: &[Offset], k: usize) -> bool {
-    let (inputs, queries) = (&score.inputs, score.inputs.mu1.rows().min(256));
-    let (rows, sample) = TRIAL;
-    let step = inputs.mu2.rows() / sample;
-    let some = by_variance(inputs, (0..sample).map(|place| (place * step) as u32).collect());
-    let (floors, mut tops) = (vec![f64::NEG_INFINITY; queries], Vec::new());
-    tops.resize_with(queries, || TopK::new(k));
-    let first = sample / 2;
-    let mls = EquivalentMls::new(inputs, score.formula, offset, 0..queries);
-    let mut task = Task { score, mls: &mls, order: &some, queries: 0..queries, floors: &floors, tops: &mut tops };
-    task.scan(first - rows..first);
-    let reference = Reference::new(inputs, &mls);
-    let begun = Instant::now();
-    task.bucket(&reference, first..first + rows);
-    let bounded = begun.elapsed();
-    task.scan(first + rows..first + 2 * rows);
-    bounded < begun.elapsed() - bounded
+/// The time that a search by the bound takes of that of a scan, where some share of the pairs is left: of what a pair takes in a
+/// scan, it takes half by the bound (more where there are few dimensions), and 6 if it is left; a row takes as much as 20 pairs.
+fn time_by_bound(dim: usize, queries: usize, left: f64) -> f64 {
+    0.45 + 20.0 / dim as f64 + 6.0 * left + 20.0 / queries.min(QUERIES) as f64
+}
+
+/// The share of pairs that the bound leaves, by a trial with some of the queries and rows.
+///
+/// A trial's thresholds are scores that about k rows of the gallery reach; its rows are as similar as those of a bucket. A search
+/// begins with lower thresholds, and leaves about twice as many pairs.
+fn share_left<T: Float, F: Formula>(score: &DiagScore<T, F>, offset: &[Offset], k: usize) -> f64 {
+    let (inputs, (queries, seeds, rows)) = (&score.inputs, TRIAL);
+    let (gallery, queries) = (inputs.mu2.rows(), 0..queries.min(inputs.mu1.rows()));
+    let sample = |count: usize| (0..count).map(|place| (place * (gallery / count)) as u32).collect::<Vec<_>>();
+    let seeds = sample(seeds.min(gallery));
+    let some = by_variance(inputs, sample((gallery * rows / BUCKET).clamp(rows, 32 * rows).min(gallery)));
+    let floors = vec![f64::NEG_INFINITY; queries.len()];
+    let mut tops = Vec::new();
+    tops.resize_with(queries.len(), || TopK::new((k * seeds.len()).div_ceil(gallery)));
+    let mls = EquivalentMls::new(inputs, score.formula, offset, queries.clone());
+    let mut task = Task { score, mls: &mls, order: &seeds, queries: queries.clone(), floors: &floors, tops: &mut tops };
+    task.scan(0..seeds.len());
+    let rows = rows.min(some.len());
+    let first = (some.len() - rows) / 2;
+    let mut task = Task { score, mls: &mls, order: &some, queries: queries.clone(), floors: &floors, tops: &mut tops };
+    let left = task.bucket(&Reference::new(inputs, &mls), first..first + rows);
+    2.0 * left as f64 / (queries.len() * rows) as f64
 }
 
 /// The search of a block of queries over a shard of the gallery.
@@ -221,10 +234,14 @@ impl<T: Float> ProductBound<T> for MlsBound<'_, '_, T> {
         let MlsBound { inputs, mls, reference, .. } = *self;
         let (mut logs, mut norms) = (vec![0.0; starts.len()], vec![0.0; starts.len()]);
         let length = 2 * T::LANES * (packed.len() / starts.len());
-        for (n, rows) in rows.chunks(T::LANES).enumerate() {
+        for (n, panel) in rows.chunks(T::LANES).enumerate() {
+            for &next in rows.iter().skip((n + 1) * T::LANES).take(T::LANES) {
+                prefetch(inputs.mu2.bytes(next as usize));
+                prefetch(inputs.uncertainty2.bytes(next as usize));
+            }
             let (pair, at) = (&mut packed[n / 2 * length..][..length], n * T::LANES..(n + 1) * T::LANES);
             let (logs, norms) = (&mut logs[at.clone()], &mut norms[at]);
-            dispatch(RowFeatures { inputs, mls, reference, rows, place: n % 2, pair, logs, norms });
+            dispatch(RowFeatures { inputs, mls, reference, rows: panel, place: n % 2, pair, logs, norms });
         }
         let offsets: Vec<_> = rows.iter().map(|&row| mls.row_offset(row as usize)).collect();
         self.group = GroupRange::new(&mut logs[..offsets.len()], &norms[..offsets.len()], &offsets);

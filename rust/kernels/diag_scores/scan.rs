@@ -26,8 +26,8 @@
 use super::at;
 use super::mls::{EquivalentMls, Offset};
 use super::sums::GROUP;
-use crate::drivers::{self, PairScore, Rows};
-use crate::simd::{Float, Kernel, Simd, V};
+use crate::drivers::{self, Inputs, PairScore, Rows, AHEAD};
+use crate::simd::{prefetch, Float, Kernel, Simd, V};
 use crate::topk::TopK;
 use std::f64::consts::{LN_2, PI};
 use std::ops::Range;
@@ -60,6 +60,22 @@ fn hull(a: (f64, f64), b: &(f64, f64)) -> (f64, f64) {
 /// The least and the greatest variance of a row, NaN left out.
 fn extremes<T: Float>(row: &[T]) -> (f64, f64) {
     row.iter().fold(EMPTY, |all, x| hull(all, &(x.to_f64(), x.to_f64())))
+}
+
+/// [`extremes`] of the variances of all these rows, whose means are brought into the cache as well.
+fn extremes_of<T: Float>(
+    inputs: &Inputs<T>,
+    rows: impl Iterator<Item = usize> + Clone,
+    buffer: &mut Vec<T>,
+) -> (f64, f64) {
+    let mut ahead = rows.clone().skip(AHEAD);
+    rows.fold(EMPTY, |all, j| {
+        if let Some(next) = ahead.next() {
+            prefetch(inputs.mu2.bytes(next));
+            prefetch(inputs.uncertainty2.bytes(next));
+        }
+        hull(all, &extremes(inputs.uncertainty2.row(j, buffer)))
+    })
 }
 
 /// Writes a row's means times 2^-k and variances times `by` 4^-k, by turns, to every `step`-th element of `out`; padding adds
@@ -103,7 +119,7 @@ impl<T: Float> Kernel for Scan<'_, T> {
         for first in self.places.clone().step_by(group) {
             let places = first..(first + group).min(self.places.end);
             let rows = || self.order[places.clone()].iter().map(|&row| row as usize);
-            let group = rows().fold(EMPTY, |all, j| hull(all, &extremes(inputs.uncertainty2.row(j, &mut vars))));
+            let group = extremes_of(inputs, rows(), &mut vars);
             let group = (group.0 * self.mls.var_scale, group.1 * self.mls.var_scale);
             sieve.group = start(self.mls, rows(), &mut starts);
             let k = power_of_scale(all, group);

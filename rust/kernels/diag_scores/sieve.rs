@@ -52,7 +52,8 @@ pub fn score_survivors<T: Float, F: Formula>(
         for query in 0..queries.len() {
             sieve.set_limit(query);
         }
-        panels::products(&tiles, &packed[..n * width], &starts[..n], &mut sieve);
+        let panels = panels::pairs(&packed[..n * width], width);
+        panels::products(&tiles, (&panels, 0..panels.rows()), &starts[..n], &mut sieve);
         for query in 0..queries.len() {
             sieve.flush(query);
         }
