@@ -360,7 +360,7 @@ def first_stage_features(h):
 
 @call("first_stage_reference")
 def first_stage_reference(h):
-    return pe.first_stage_reference(h.items("normal_diagonal"), "mls"), None
+    return pe.first_stage_reference(h.items("normal_isotropic"), "mls"), None
 
 
 # -- measures ----------------------------------------------------------------------------------------------------------
@@ -1223,7 +1223,7 @@ def test_what_the_definition_says_or_an_error_that_names_the_argument(name, hand
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
-@settings_of(1000)
+@settings_of(300)
 @given(hand=hands)
 def test_many_more_of_them(name, hand):
     check(name, hand)

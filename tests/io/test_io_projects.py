@@ -279,3 +279,10 @@ def test_what_is_no_ensemble_is_refused(message):
 def test_words_are_no_embeddings():
     with pytest.raises(TypeError, match=r"^from_ensemble: embeddings must be arrays of floats, got <U1"):
         io.from_ensemble(["a", "b"])
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("f4", 3e38), ("f4", 1e-44), ("f8", 1.7e308), ("f8", 1e-320)])
+def test_directions_of_lengths_that_overflow_or_vanish(dtype, size):
+    """They were rows of zeros."""
+    mu = np.array([[1, -1, 1, 1]], dtype) * np.dtype(dtype).type(size)
+    assert pe.io.from_pfe(mu, np.ones((1, 4), dtype)).mu.tolist() == [[0.5, -0.5, 0.5, 0.5]]

@@ -223,6 +223,26 @@ DRAWN = [
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("score", "q_kind", "g_kind"),
+    [
+        ("nivmf", "point", "nivmf"),
+        ("norm_cosine", "point", "point"),
+        *((name, "normal_diagonal", "normal_diagonal") for name in ("neg_expected_sq_l2", "neg_csd")),
+    ],
+)
+def test_lengths_and_traces_of_rows_that_lie_across_memory_have_the_same_bits(score, q_kind, g_kind, library):
+    """Sums of numpy and torch go by the layout."""
+
+    def across(d):
+        return type(d)(*(x.T.contiguous().T if library == "torch" else np.asfortranarray(x) for x in d.arrays))
+
+    q, g = (make(kind, 40, 37, seed, dtype="float32", library=library) for kind, seed in ((q_kind, 0), (g_kind, 1)))
+    assert np.array_equal(pe.pairwise(across(q), across(g), score), pe.pairwise(q, g, score))
+    assert np.array_equal(pe.paired(across(q), across(g), score), pe.paired(q, g, score))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize(("score", "q_kind", "g_kind"), [*SEARCHES, *DRAWN])
 def test_no_queries_no_gallery_and_no_candidates_are_empty_results(score, q_kind, g_kind, library):
     def ids(*shape):

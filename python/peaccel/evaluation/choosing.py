@@ -211,7 +211,6 @@ class Fits:
         return score(mu=self.shift) if "mu" in score.params else score
 
 
-@quiet
 def choose_score(
     d: Distribution,
     labels: ArrayLike,
@@ -468,6 +467,7 @@ class _IfEqual:
         self._labels = labels
         self._known: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
 
+    @quiet
     def right(self, d: Normal | VonMisesFisher | Scaled, score: Score) -> NDArray[np.float64]:
         """1 or 0 of each query as `Answers.right`."""
         mu, uncertainty = d.arrays

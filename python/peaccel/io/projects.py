@@ -284,15 +284,22 @@ def _of_log_var(owner: str, mean: Any, std: Any) -> Normal[Numpy]:
 
 
 @quiet
+def _scaled(x: Floats) -> tuple[Floats, Floats, Floats]:
+    """Rows whose largest number is 1 .. 2, their lengths [N], and the powers of two [N] by which they were divided."""
+    power = np.ldexp(x.dtype.type(1), np.frexp(np.abs(x).max(1, initial=0))[1] - 1)
+    x = x / power[:, None]
+    return x, np.sqrt(np.einsum("nd,nd->n", x, x, dtype=np.float64)).astype(x.dtype), power
+
+
+@quiet
 def _lengths(x: Floats) -> Floats:
-    # In float64 squares neither underflow nor overflow.
-    squares: Floats = np.einsum("nd,nd->n", x, x, dtype=np.float64)
-    lengths: Floats = np.sqrt(squares).astype(x.dtype)
+    _, length, power = _scaled(x)
+    lengths: Floats = length * power
     return lengths
 
 
 def _unit(owner: str, name: str, x: Floats) -> Floats:
-    length = _lengths(x)
+    x, length, _ = _scaled(x)
     if (bad := _first(length == 0)) is not None:
         raise ValueError(f"{owner}: {name} has length 0 in row {bad}, expected a direction")
     directions: Floats = x / length[:, None]

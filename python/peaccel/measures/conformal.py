@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel.measures.fitted import ConformalSets
-from peaccel.ops._array import on_host
+from peaccel.ops._array import on_host, quiet
 from peaccel.validation import class_numbers, flags, require_shares
 
 __all__ = ["conformal_sets"]
 
 
+@quiet
 def conformal_sets(
     scores: ArrayLike,
     relevant: ArrayLike,

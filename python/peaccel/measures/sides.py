@@ -94,8 +94,8 @@ def warn_if_sides_differ(
 
 
 def _warn(message: str) -> None:
-    # Level 5 is the line on which the user calls the public function.
-    warnings.warn(message, UserWarning, stacklevel=5)
+    # Level 6 is the line on which the user calls the public function, of which `quiet` is one.
+    warnings.warn(message, UserWarning, stacklevel=6)
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,11 @@ def constant(d: Distribution, value: float) -> Array:
     return np.broadcast_to(np.asarray(value, d.mu.dtype), (len(d),))
 
 
+def row_sums(x: Array) -> Array:
+    """Sums [N] of rows [N, D], all laid out alike, so that a row has the same bits anywhere."""
+    return (x.contiguous() if is_torch(x) else np.ascontiguousarray(x)).sum(-1)
+
+
 def direction(d: Distribution, params: Params) -> tuple[Array, Array]:
     return d.mu, constant(d, 1.0)
 
@@ -111,7 +116,7 @@ def moments(d: Any, params: Params) -> tuple[Array, Array]:
     # NaN, because a sum could hide a negative variance, and the kernel takes traces of any sign.
     var = variance(d)
     var = namespace(var).where(var >= 0, var, math.nan)
-    return d.mu, var.sum(-1) if var.ndim == 2 else d.dim * var
+    return d.mu, row_sums(var) if var.ndim == 2 else d.dim * var
 
 
 def like(value: Any, mu: Array) -> Array:
@@ -162,7 +167,7 @@ def root_norm(d: Any, params: Params) -> tuple[Array, Array]:
 
 
 def norm(d: Any, params: Params) -> tuple[Array, Array]:
-    return d.mu, (d.mu * d.mu).sum(-1) ** 0.5
+    return d.mu, row_sums(d.mu * d.mu) ** 0.5
 
 
 # These compute nothing: they pass the distribution's own arrays, or one number for all items. Of a gallery of which an

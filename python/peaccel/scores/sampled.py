@@ -16,7 +16,7 @@ import numpy as np
 
 from peaccel.ops import PairOp, dot_scores, sampled_scores
 from peaccel.ops._array import Array, namespace
-from peaccel.scores._inputs import isotropic, like, location, normal_rows, vmf
+from peaccel.scores._inputs import isotropic, like, location, normal_rows, row_sums, vmf
 from peaccel.scores._score import ISOTROPIC, SCALAR, ByWord, Choice, Kinds, Pair, Params, Score, every
 from peaccel.validation import EUCLIDEAN
 
@@ -39,7 +39,7 @@ def _unit(d: Any, params: Params) -> tuple[Array, Array]:
     """The mean's direction alone, scaled to unit length where it is a point."""
     mu, zero = location(d, params)
     if d.kind == "point":
-        length = (mu * mu).sum(-1)[:, None] ** 0.5
+        length = row_sums(mu * mu)[:, None] ** 0.5
         mu = mu / length
     return mu, zero
 

@@ -46,6 +46,8 @@ impl<I> PerRow<I> {
         if let Some(item) = place.get() {
             return Cached::There(item);
         }
+        // Rust 1.99 calls it try_update, a name that the oldest Rust that is allowed has not.
+        #[allow(deprecated)]
         let took = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if took.is_err() {
             return Cached::Once(make());
