@@ -147,7 +147,8 @@ def test_a_call_is_short():
     finally:
         sys.setprofile(None)
     assert 20 < len(called) <= 35, sorted(code.co_qualname for code in called)
-    assert 10 < len(given) <= 23, sorted(code.co_qualname for code in given)
+    # One of them hands all arguments on to a function in which numpy does not warn.
+    assert 10 < len(given) <= 24, sorted(code.co_qualname for code in given)
 
 
 @pytest.mark.parametrize("wrong", [90, -2, 2**40])
