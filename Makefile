@@ -161,7 +161,7 @@ wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, 
 		$(BIN)/maturin build --release --quiet --zig --compatibility manylinux_2_28 --out dist
 
 sdist: | $(BIN)/maturin  ## build the source distribution into dist/
-	$(BIN)/maturin sdist --quiet --out dist
+	$(BIN)/maturin sdist --out dist
 
 test-wheel: wheel sdist  ## try wheel and sdist in bare environments, with the oldest and the newest of what they need (a quarter of an hour)
 	$(BIN)/python tools/try_wheel.py
