@@ -44,7 +44,7 @@ def dense(rows: int, dim: int, quick: bool) -> Iterator[Work]:
     pq, raw, pvq = distribution("isotropic", q), distribution("isotropic", g), distribution("vmf", vq)
     llr = f"llr:prior_var={PRIOR}"
     prepared, likely = pe.prepare(raw, "mls"), pe.prepare(raw, llr)
-    vmf = pe.prepare(distribution("vmf", vg), "mls")
+    vmf, halves = pe.prepare(distribution("vmf", vg), "mls"), pe.prepare(raw, "mls", dtype="float16")
     index, default = faiss.IndexFlatIP(dim), DefaultFlatIP(g[0])
     index.add(g[0])
     few, gallery = tuple(doubled(x[:CHECKED]) for x in q), tuple(map(doubled, g))
@@ -90,8 +90,9 @@ def dense(rows: int, dim: int, quick: bool) -> Iterator[Work]:
             around(compiled, FLAT, SEARCH_RELATION[dim], "measured elsewhere"),
         ),
     )
-    for batch, k in ((1, K), (queries, 100)):
+    for batch, k in ((1, K), (32, K), (queries, 100)):
         part, flat = pq[:batch], q[0][:batch]
+        work = 4.0 * rows * dim if batch == 1 else operations * batch / queries
         yield Work(
             f"search, {batch} into {rows:,} x {dim}, top-{k}",
             "ns/pair",
@@ -102,11 +103,16 @@ def dense(rows: int, dim: int, quick: bool) -> Iterator[Work]:
                 Side(
                     "isotropic mls, prepared",
                     partial(pe.search, part, prepared, k, "mls"),
-                    work=4.0 * rows * dim if batch == 1 else operations,
+                    work=work,
                     goals=shown,
                 ),
-                Side(FLAT, partial(index.search, flat, k), work=4.0 * rows * dim if batch == 1 else operations),
-                Side(DEFAULT, partial(default.search, flat, k), work=4.0 * rows * dim if batch == 1 else operations),
+                Side(
+                    "isotropic mls, prepared in float16",
+                    partial(pe.search, part, halves, k, "mls"),
+                    goals=(Goal("within", "isotropic mls, prepared", 1.05),),
+                ),
+                Side(FLAT, partial(index.search, flat, k), work=work),
+                Side(DEFAULT, partial(default.search, flat, k), work=work),
             ],
         )
     default.close()
