@@ -36,21 +36,26 @@ def stepped(scores: Callable[[], Any], inputs: list[Any], weights: Any) -> Calla
     return step
 
 
-def pairs(name: str, queries: int, rows: int, dim: int, goals: tuple[float, float], quick: bool) -> Work:
-    """Pairwise scores and gradients against torch.compile: at least so many times as fast, at most so many forwards."""
+def pairs(name: str, queries: int, rows: int | None, dim: int, goals: tuple[float, float], quick: bool) -> Work:
+    """Pairwise scores and gradients against torch.compile: at least so many times as fast, at most so many forwards.
+
+    Without `rows` the gallery is the queries themselves.
+    """
     case, faster, within = CASES[name], *goals
-    function, arrays = pairwise(case), [fields(case.kind, n, dim, seed) for seed, n in ((1, queries), (2, rows))]
-    weights = torch.from_numpy(np.random.default_rng(3).standard_normal((queries, rows), dtype=np.float32))
+    sizes = ((1, queries),) if rows is None else ((1, queries), (2, rows))
+    function, arrays = pairwise(case), [fields(case.kind, n, dim, seed) for seed, n in sizes]
+    weights = torch.from_numpy(np.random.default_rng(3).standard_normal((queries, sizes[-1][1]), dtype=np.float32))
 
     def sides(dtype: Any = None) -> tuple[Any, ...]:
         own = [leaves(x, dtype) for x in arrays]
-        return own, [x for side in own for x in side]
+        return (own[0], own[-1]), [x for side in own for x in side]
 
     (q, g), every = sides(torch.float64)
     exact = stepped(lambda: function(torch, q, g), every, weights.double())().clone()
     (q, g), every = sides()
-    a, b = distribution(case.kind, tuple(q)), distribution(case.kind, tuple(g))
-    compiled = torch.compile(lambda *x: function(torch, x[: len(q)], x[len(q) :]), dynamic=False)
+    a = distribution(case.kind, tuple(q))
+    b = a if rows is None else distribution(case.kind, tuple(g))
+    compiled = torch.compile(lambda *x: function(torch, x[: len(q)], x[-len(g) :]), dynamic=False)
 
     def truth(found: Any) -> tuple[Any, Any]:
         scale = exact.abs().max()  # sums over many pairs
@@ -63,9 +68,9 @@ def pairs(name: str, queries: int, rows: int, dim: int, goals: tuple[float, floa
     own = stepped(lambda: pe.pairwise(a, b, case.score), every, weights)
     against = Goal("faster", "torch.compile", faster), Goal("within", "peaccel, forward alone", within)
     return Work(
-        f"forward + backward of {name}, {queries} x {rows:,} x {dim}",
+        f"forward + backward of {name}, {queries} x {'themselves' if rows is None else f'{rows:,}'} x {dim}",
         "ns/pair",
-        queries * rows,
+        weights.numel(),
         "",
         3 if quick else 9,
         [
@@ -300,6 +305,11 @@ def plan(quick: bool) -> list[Callable[[], Any]]:
         *(
             partial(pairs, name, 128 if quick else 256, 128 if quick else 256, 128, (5.0, 4.0), quick)
             for name in ("mls diagonal", "llr diagonal")
+        ),
+        *(
+            partial(pairs, name, 128 if quick else n, None, 128, (faster, 4.0), quick)
+            for name, faster in (("mls isotropic", 1.0), ("mls diagonal", 5.0), ("llr diagonal", 5.0))
+            for n in ((256, 1024) if name == "mls isotropic" else (256,))
         ),
         *(
             partial(listed, name, form, (faster, 4.0), quick)

@@ -19,7 +19,9 @@ mod pair;
 mod tiles;
 pub use backward::{backward, Gradients, Wanted};
 pub use pair::{PairKernel, PairScore};
-pub use tiles::{by_items, by_tiles, pairs_by_items, pairwise, ItemGradients, Tile, TileGradient, QUERIES};
+pub use tiles::{
+    by_items, by_tiles, pairs_by_items, pairwise, pairwise_of_one_set, ItemGradients, Tile, TileGradient, QUERIES,
+};
 
 /// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times. Also the rows on a side
 /// of a tile.
@@ -60,6 +62,12 @@ pub struct Inputs<'a, T> {
 impl<T> Inputs<'_, T> {
     fn dim(&self) -> usize {
         self.mu1.stored()
+    }
+
+    /// Whether the gallery is the queries themselves.
+    pub fn of_one_set(&self) -> bool {
+        let same = |a: &View<T>, b: &Matrix<T>| matches!(b, Matrix::Full(b) if a.is(b));
+        same(&self.mu1, &self.mu2) && same(&self.uncertainty1, &self.uncertainty2)
     }
 }
 

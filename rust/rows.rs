@@ -55,6 +55,11 @@ pub fn accumulate_one<T: Float, const DIFFERENCE: bool>(row: &[T], others: &[(&[
     dispatch(AccumulateOne::<T, DIFFERENCE> { row, others, out });
 }
 
+/// Writes the columns of some rows as rows: `out[j][i]` is `rows[i][j]`, for as many columns as there are rows of `out`.
+pub fn transpose<T: Float>(rows: &[&[T]], out: &mut [&mut [T]]) {
+    dispatch(Transpose { rows, out });
+}
+
 /// Converts numbers to another type. A dispatch, so that it takes whole registers.
 pub fn convert<A: Float, B: Float>(from: &[A], to: &mut [B]) {
     struct Convert<'a, A, B>(&'a [A], &'a mut [B]);
@@ -69,6 +74,33 @@ pub fn convert<A: Float, B: Float>(from: &[A], to: &mut [B]) {
         }
     }
     dispatch(Convert(from, to));
+}
+
+struct Transpose<'a, 'b, T> {
+    rows: &'a [&'a [T]],
+    out: &'a mut [&'b mut [T]],
+}
+impl<T: Float> Kernel for Transpose<'_, '_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Transpose { rows, out } = self;
+        let mut square = [T::default(); 256];
+        for (from, out) in (0..).step_by(T::LANES).zip(out.chunks_mut(T::LANES)) {
+            for (first, rows) in (0..).step_by(T::LANES).zip(rows.chunks(T::LANES)) {
+                if rows.len() == T::LANES && out.len() == T::LANES {
+                    V::<S, T>::transpose(rows, from, &mut square, T::LANES);
+                    for (out, column) in out.iter_mut().zip(square.chunks_exact(T::LANES)) {
+                        out[first..first + T::LANES].copy_from_slice(column);
+                    }
+                    continue;
+                }
+                for (column, out) in (from..).zip(out.iter_mut()) {
+                    out[first..].iter_mut().zip(rows).for_each(|(out, row)| *out = row[column]);
+                }
+            }
+        }
+    }
 }
 
 /// Whether all elements of all rows are finite.

@@ -37,6 +37,15 @@ impl<'a, T> View<'a, T> {
         View { data, rows, stored, stride, owner: PhantomData }
     }
 
+    /// The elements `columns` of the rows `rows`.
+    pub fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let fits = rows.start < rows.end && rows.end <= self.rows && columns.end <= self.stored;
+        assert!(fits && columns.start <= columns.end, "a part of a view lies in it");
+        // SAFETY: the first of them lies in the view, and the constructor's caller vouched for all of its elements.
+        let data = unsafe { self.data.offset(rows.start as isize * self.stride).add(columns.start) };
+        View { data, rows: rows.len(), stored: columns.len(), ..*self }
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
@@ -45,6 +54,11 @@ impl<'a, T> View<'a, T> {
     /// Elements stored per row: the number of columns, or 1 for a constant row.
     pub fn stored(&self) -> usize {
         self.stored
+    }
+
+    /// Whether this is the same memory, read in the same way.
+    pub fn is(&self, other: &Self) -> bool {
+        (self.data, self.rows, self.stored, self.stride) == (other.data, other.rows, other.stored, other.stride)
     }
 
     /// The stored elements of row `i`.

@@ -24,6 +24,7 @@ QUERY: int  # whose gradients are wanted
 GALLERY: int
 SHARED: int
 EVERY_GRADIENT: int  # all three
+TOGETHER: int  # added to `wanted`: of one set, the gradients of both sides as one
 
 def kernels() -> list[dict[str, Any]]: ...  # what the table of kernels says of each score of pairs
 def score(

@@ -28,6 +28,9 @@ pub struct Wanted {
     pub gallery: bool,
     /// Whether the gradient with respect to the shared row is.
     pub shared: bool,
+    /// Whether the gallery is the queries themselves, and the gradients with respect to the queries are to hold those with respect to
+    /// the gallery too: of all pairs, by a score that is the same when the two items change places.
+    pub together: bool,
 }
 
 /// Adds the gradient of item `row` of one side over its pairs: the rows `others` of the other side, the pairs' positions among

@@ -57,7 +57,7 @@ pub trait PairKernel: Sync + Sized {
         tiles::by_tiles(self, tile, out, saved);
     }
 
-    /// Adds the gradients of the items of a tile; `weights` [Q, G] are those of all pairs of the call.
+    /// Adds the gradients of the items of a tile; `weights` are those of its pairs.
     fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<Self::Elem>, out: &mut TileGradient<Self::Elem>);
 
     /// Adds the gradients of the items `rows` of both sides over pairs of equal rows.

@@ -3,6 +3,7 @@
 use super::{Gradient, Gradients, Inputs, PairScore, Rows, Side, BLOCK};
 use crate::error::Error;
 use crate::parallel;
+use crate::rows;
 use crate::simd::Float;
 use crate::view::View;
 use std::ops::Range;
@@ -88,6 +89,63 @@ pub fn pairwise<T: Float>(
     })
 }
 
+/// Blocks on either side into which a set is cut that is scored with itself, unless they would be smaller than [`BLOCK`] or larger
+/// than [`LARGEST_BLOCK`]: of 8 x 8 blocks 36 are scored.
+const BLOCKS: usize = 8;
+
+/// The rows of a block of a set that is scored with itself, at most: its scores are mirrored while they are in the cache.
+const LARGEST_BLOCK: usize = 256;
+
+/// [`pairwise`] of a set with itself, by a score that is the same when the two items change places: blocks of scores below the
+/// diagonal are copies of those above it.
+pub fn pairwise_of_one_set<T: Float>(
+    pair: &dyn PairScore<T>,
+    out: &mut [T],
+    saved: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let rows = pair.inputs().mu1.rows();
+    let size = rows.div_ceil(BLOCKS).next_multiple_of(BLOCK).min(LARGEST_BLOCK);
+    let (mut scores, mut saved) = (blocks_of(out, rows, size), blocks_of(saved, rows, size));
+    let mut parts = Vec::new();
+    for a in 0..rows.div_ceil(size) {
+        for b in a..rows.div_ceil(size) {
+            let block = |n: usize| n * size..rows.min((n + 1) * size);
+            let [scores, saved] = [&mut scores, &mut saved].map(|blocks| {
+                let mut take =
+                    |a: usize, b: usize| blocks.get_mut(a).map_or_else(Vec::new, |row| std::mem::take(&mut row[b]));
+                [take(a, b), if a < b { take(b, a) } else { Vec::new() }]
+            });
+            parts.push(MirroredPart { tile: Tile { queries: block(a), gallery: block(b) }, scores, saved });
+        }
+    }
+    parallel::for_each(parts, interrupted, |part: MirroredPart<T>| {
+        let MirroredPart { tile, scores: [mut scores, mirrored], saved: [mut saved, mirrored_saved] } = part;
+        pair.pairwise(tile, &mut scores, &mut saved);
+        for (from, mut to) in [(scores, mirrored), (saved, mirrored_saved)] {
+            let from: Vec<_> = from.iter().map(|row| &**row).collect();
+            rows::transpose(&from, &mut to);
+        }
+    })
+}
+
+/// Two blocks of the scores of a set with itself that mirror each other; the second has no rows where that would be the same block.
+struct MirroredPart<'a, T> {
+    tile: Tile,
+    scores: [Vec<&'a mut [T]>; 2],
+    /// What is saved; none where nothing is.
+    saved: [Vec<&'a mut [T]>; 2],
+}
+
+/// The blocks of `size` x `size` numbers of a square matrix, of which each is a list of rows; no blocks of an empty one.
+fn blocks_of<T>(matrix: &mut [T], rows: usize, size: usize) -> Vec<Vec<Vec<&mut [T]>>> {
+    let blocks = matrix.chunks_mut((rows * size).max(1)).map(|block| {
+        let mut rows = cut(block, rows, size);
+        std::iter::repeat_with(|| next(&mut rows)).take_while(|block| !block.is_empty()).collect()
+    });
+    blocks.collect()
+}
+
 /// How many queries meet a segment in one part of the work: as many as pay, unless fewer keep all threads busy; parts are equal.
 fn queries_of_part(queries: usize, segments: usize, most: usize) -> usize {
     let blocks = (4 * parallel::num_threads()).div_ceil(segments).max(queries.div_ceil(most));
@@ -132,21 +190,22 @@ struct ScorePart<'a, T> {
     saved: Vec<&'a mut [T]>,
 }
 
-/// Adds the gradients of a tile, item by item.
+/// Adds the gradients of a tile, item by item; `weights` are those of its pairs.
 pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
     let Tile { queries, gallery } = tile;
     if let Some(items) = &mut out.query {
-        for (i, (mu, uncertainty)) in queries.clone().zip(items.items(queries.len())) {
+        for (k, (mu, uncertainty)) in items.items(queries.len()).enumerate() {
             let mut out = Gradient { mu, uncertainty, shared: &mut *out.shared };
-            let (others, weights) = (Rows::From(gallery.start), &weights.row(i)[gallery.clone()]);
-            pair.backward(Side::Query, (Rows::Same(i), others), &[], weights, &mut out);
+            let pairs = (Rows::Same(queries.start + k), Rows::From(gallery.start));
+            pair.backward(Side::Query, pairs, &[], weights.row(k), &mut out);
         }
     }
     if let Some(items) = &mut out.gallery {
-        for (j, (mu, uncertainty)) in gallery.clone().zip(items.items(gallery.len())) {
+        for (k, (mu, uncertainty)) in items.items(gallery.len()).enumerate() {
             let mut out = Gradient { mu, uncertainty, shared: &mut [] };
-            let weights: Vec<T> = queries.clone().map(|i| weights.row(i)[j]).collect();
-            pair.backward(Side::Gallery, (Rows::From(queries.start), Rows::Same(j)), &[], &weights, &mut out);
+            let weights: Vec<T> = (0..queries.len()).map(|i| weights.row(i)[k]).collect();
+            let pairs = (Rows::From(queries.start), Rows::Same(gallery.start + k));
+            pair.backward(Side::Gallery, pairs, &[], &weights, &mut out);
         }
     }
 }
@@ -282,7 +341,7 @@ struct FinishPart<'a, T> {
     uncertainty: &'a mut [T],
 }
 
-/// Gradients of sum(weights * scores) over all pairs.
+/// Gradients of sum(weights * scores) over all pairs; see [`super::Wanted::together`] for those of a set with itself.
 ///
 /// The longer side is cut into parts, each of which adds up the gradients of its items and its share of the other side's; shares
 /// are added in order. The number of parts depends on sizes alone, and so do the bits.
@@ -292,11 +351,12 @@ pub fn backward<T: Float>(
     out: Gradients<T>,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let all = AllPairs::new(pair, weights);
+    let together = out.wanted.together;
+    let all = AllPairs::new(pair, weights, together);
     let (long, short, rows) = (all.long, all.short, all.rows_of_part());
     let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     let with_query = out.wanted.query || shared > 0;
-    let (of_query, of_gallery) = ((out.query, with_query), (out.gallery, out.wanted.gallery));
+    let (of_query, of_gallery) = ((out.query, with_query), (out.gallery, out.wanted.gallery || together));
     let gallery_is_longer = long.side == Side::Gallery;
     let (of_long, of_short) = if gallery_is_longer { (of_gallery, of_query) } else { (of_query, of_gallery) };
     let ((of_long, wanted), (of_short, short_wanted)) = (of_long, of_short);
@@ -304,7 +364,8 @@ pub fn backward<T: Float>(
     let parts = long.rows.div_ceil(rows);
     let mut shares: Vec<_> = (0..if short_wanted { parts } else { 0 }).map(|_| SideSums::zeros(short)).collect();
     let mut shared_shares = vec![vec![T::default(); shared]; parts];
-    let longs = of_long.0.chunks_mut(rows * long.dim).zip(of_long.1.chunks_mut((rows * long.widths.1).max(1)));
+    let (mu, uncertainty) = (&mut *of_long.0, &mut *of_long.1);
+    let longs = mu.chunks_mut(rows * long.dim).zip(uncertainty.chunks_mut((rows * long.widths.1).max(1)));
     let shorts = shares.iter_mut().map(Some).chain(std::iter::repeat_with(|| None));
     let parts = (0..long.rows).step_by(rows).zip(longs).zip(shorts).zip(&mut shared_shares);
     let parts = parts.map(|(((first, (mu, uncertainty)), short), shared)| {
@@ -313,13 +374,23 @@ pub fn backward<T: Float>(
     });
     parallel::for_each(parts.collect(), interrupted, |part| all.add(part))?;
     shared_shares.iter().for_each(|share| add(&mut out.shared[..shared], share));
-    all.write_short(shares, of_short, interrupted)
+    if together {
+        return all.add_short(shares, of_long, interrupted);
+    }
+    if short_wanted {
+        of_short.0.fill(T::default());
+        of_short.1.fill(T::default());
+    }
+    all.add_short(shares, of_short, interrupted)
 }
 
 /// All pairs of two sides, whose gradients are added up part by part.
 struct AllPairs<'a, T> {
     pair: &'a dyn PairScore<T>,
     weights: View<'a, T>,
+    /// Whether both sides are one set, whose gradients by both are added up together, by a score that is the same when the two items
+    /// change places: a tile then stands for its mirror image, too.
+    together: bool,
     long: WorkSide,
     short: WorkSide,
     /// Whether gradients are found item by item, as those with respect to numbers per item would take too much memory.
@@ -327,7 +398,7 @@ struct AllPairs<'a, T> {
 }
 
 impl<'a, T: Float> AllPairs<'a, T> {
-    fn new(pair: &'a dyn PairScore<T>, weights: &'a [T]) -> Self {
+    fn new(pair: &'a dyn PairScore<T>, weights: &'a [T], together: bool) -> Self {
         let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = pair.inputs();
         let bytes = |side, rows: usize| {
             pair.per_item_width(side).map_or(0, |width| rows.saturating_mul(width * size_of::<T>()))
@@ -341,7 +412,7 @@ impl<'a, T: Float> AllPairs<'a, T> {
         let queries = work(Side::Query, mu1.rows(), mu1.stored(), uncertainty1.stored());
         let gallery = work(Side::Gallery, mu2.rows(), mu2.stored(), uncertainty2.stored());
         let (long, short) = if gallery.rows > queries.rows { (gallery, queries) } else { (queries, gallery) };
-        AllPairs { pair, weights: View::new(weights, mu1.rows(), mu2.rows()), long, short, by_item }
+        AllPairs { pair, weights: View::new(weights, mu1.rows(), mu2.rows()), together, long, short, by_item }
     }
 
     /// How many rows of the longer side a part has.
@@ -364,10 +435,14 @@ impl<'a, T: Float> AllPairs<'a, T> {
         let sums = if long.per_item { &mut by_per_item[..] } else { &mut *mu };
         let mut of_long = wanted.then_some(ItemGradients { mu: sums, uncertainty: &mut *uncertainty });
         let mut of_short = share.map(|share| ItemGradients { mu: &mut share.mu, uncertainty: &mut share.uncertainty });
+        let mut both = Vec::new();
         for b in (0..short.rows).step_by(BLOCK) {
             let b = b..short.rows.min(b + BLOCK);
             for a in rows.clone().step_by(BLOCK) {
                 let a = a..rows.end.min(a + BLOCK);
+                if self.together && !is_first(a.start / BLOCK, b.start / BLOCK) {
+                    continue;
+                }
                 let of_a =
                     of_long.as_mut().map(|items| items.part(a.start - rows.start..a.end - rows.start, long.widths));
                 let of_b = of_short.as_mut().map(|items| items.part(b.clone(), short.widths));
@@ -376,19 +451,40 @@ impl<'a, T: Float> AllPairs<'a, T> {
                 } else {
                     (Tile { queries: a, gallery: b.clone() }, of_a, of_b)
                 };
+                let weights = self.weights_of(&tile, &mut both);
                 let mut out = TileGradient { query, gallery, shared: &mut *shared };
                 if self.by_item {
-                    by_items(self.pair, tile, &self.weights, &mut out);
+                    by_items(self.pair, tile, &weights, &mut out);
                 } else {
-                    self.pair.backward_tile(tile, &self.weights, &mut out);
+                    self.pair.backward_tile(tile, &weights, &mut out);
                 }
             }
         }
         self.finish(long, FinishPart { first: rows.start, by_per_item: &by_per_item, mu, uncertainty });
     }
 
-    /// Writes the gradients of the shorter side: the sums of all parts' shares.
-    fn write_short(
+    /// The weights of a tile's pairs, plus those of its mirror image where it stands for that, which are added up in `both`.
+    fn weights_of<'b>(&self, tile: &Tile, both: &'b mut Vec<T>) -> View<'b, T>
+    where
+        'a: 'b,
+    {
+        let Tile { queries, gallery } = tile;
+        let own = self.weights.part(queries.clone(), gallery.clone());
+        if !self.together || queries.start == gallery.start {
+            return own;
+        }
+        let mirrored = self.weights.part(gallery.clone(), queries.clone());
+        both.resize(queries.len() * gallery.len(), T::default());
+        rows::transpose(
+            &(0..gallery.len()).map(|j| mirrored.row(j)).collect::<Vec<_>>(),
+            &mut both.chunks_mut(gallery.len()).collect::<Vec<_>>(),
+        );
+        both.chunks_mut(gallery.len()).enumerate().for_each(|(i, sums)| add(sums, own.row(i)));
+        View::new(both, queries.len(), gallery.len())
+    }
+
+    /// Adds the gradients of the shorter side: the sums of all parts' shares.
+    fn add_short(
         &self,
         shares: Vec<SideSums<T>>,
         (mu, uncertainty): (&mut [T], &mut [T]),
@@ -396,8 +492,6 @@ impl<'a, T: Float> AllPairs<'a, T> {
     ) -> Result<(), Error> {
         let (short, mut shares) = (self.short, shares.into_iter());
         let Some(mut sums) = shares.next() else { return Ok(()) };
-        mu.fill(T::default());
-        uncertainty.fill(T::default());
         for share in shares {
             add(&mut sums.mu, &share.mu);
             add(&mut sums.uncertainty, &share.uncertainty);
@@ -427,6 +521,12 @@ impl<'a, T: Float> AllPairs<'a, T> {
             }
         }
     }
+}
+
+/// Whether of two tiles that mirror each other that of blocks `a` and `b`, counted along each side, is the one that stands for both:
+/// about every second tile of a row is.
+fn is_first(a: usize, b: usize) -> bool {
+    a == b || (a > b) == (a + b).is_multiple_of(2)
 }
 
 fn add<T: Float>(sums: &mut [T], terms: &[T]) {

@@ -56,8 +56,8 @@ pub struct DiagScore<'a, T, F> {
 pub const KERNELS: [&[Score]; 2] = [likelihoods::KERNELS, overlaps::KERNELS];
 
 /// The facts of a kernel of the family.
-const fn facts(name: &'static str, shared: &'static str) -> Facts {
-    Facts::new(name, Family::Diagonal, "var", shared)
+const fn facts<F: Formula>(name: &'static str, shared: &'static str) -> Facts {
+    Facts { symmetric: F::SYMMETRIC, ..Facts::new(name, Family::Diagonal, "var", shared) }
 }
 
 /// The pair function of this formula.
@@ -325,7 +325,7 @@ impl<T: Float, F: Formula> PairKernel for DiagScore<'_, T, F> {
     fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         let (items, others): (Vec<_>, Vec<_>) = (tile.queries.clone().collect(), tile.gallery.clone().collect());
         let mut of_tile = Vec::with_capacity(items.len() * others.len());
-        items.iter().for_each(|&i| of_tile.extend_from_slice(&weights.row(i)[tile.gallery.clone()]));
+        (0..weights.rows()).for_each(|k| of_tile.extend_from_slice(weights.row(k)));
         let pairs = AllPairs { side: Side::Query, items: &items, others: &others, weights: &of_tile };
         let (items, others) = (out.query.take(), out.gallery.take());
         self.add_gradients(&pairs, &mut Out { items, others, shared: &mut *out.shared }, false);

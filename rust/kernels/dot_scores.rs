@@ -49,7 +49,8 @@ pub const KERNELS: [&[Score]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KE
 /// The facts of a kernel of this formula.
 const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared: &'static str) -> Facts {
     let sieve = if F::SIEVED { Sieve::Product } else { Sieve::None };
-    Facts { sieve, saves: F::BY_X || F::DIFFERENCE, ..Facts::new(name, Family::Dot, uncertainty, shared) }
+    let (saves, symmetric) = (F::BY_X || F::DIFFERENCE, F::SYMMETRIC);
+    Facts { sieve, saves, symmetric, ..Facts::new(name, Family::Dot, uncertainty, shared) }
 }
 
 /// The pair function of this formula.

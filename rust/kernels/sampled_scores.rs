@@ -368,7 +368,7 @@ where
     }
 
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
-        let weights: Vec<_> = tile.queries.clone().map(|i| &weights.row(i)[tile.gallery.clone()]).collect();
+        let weights: Vec<_> = (0..weights.rows()).map(|k| weights.row(k)).collect();
         let (queries, gallery): (Vec<_>, Vec<_>) =
             (tile.queries.map(|i| self.query(i)).collect(), tile.gallery.map(|j| self.gallery(j)).collect());
         let mut by_items = ByItems {

@@ -50,15 +50,28 @@ pub struct Facts {
     pub orders: bool,
     /// Whether gradients need a number of each pair that scoring computes: the inner product or squared distance.
     pub saves: bool,
+    /// Whether the score is the same, to the last bit, when the two items change places.
+    pub symmetric: bool,
     /// Whether a GPU computes numbers of each query and of each gallery item alone, once for all of its pairs.
     pub per_item: [bool; 2],
 }
 
 impl Facts {
-    /// Facts of a kernel without a sieve, Bessel functions or draws.
+    /// Facts of a kernel without a sieve, Bessel functions, draws or symmetry.
     pub const fn new(name: &'static str, family: Family, uncertainty: &'static str, shared: &'static str) -> Facts {
-        let (samplers, per_item) = ([None; 2], [false; 2]);
-        Facts { name, family, uncertainty, shared, samplers, sieve: Sieve::None, orders: false, saves: false, per_item }
+        let (samplers, sieve, per_item) = ([None; 2], Sieve::None, [false; 2]);
+        Facts {
+            name,
+            family,
+            uncertainty,
+            shared,
+            samplers,
+            sieve,
+            orders: false,
+            saves: false,
+            symmetric: false,
+            per_item,
+        }
     }
 
     /// These facts, with numbers of this name that all pairs share.

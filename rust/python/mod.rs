@@ -88,6 +88,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("QUERY", scores::QUERY)?;
     module.add("GALLERY", scores::GALLERY)?;
     module.add("SHARED", scores::SHARED)?;
+    module.add("TOGETHER", scores::TOGETHER)?;
     module.add("EVERY_GRADIENT", scores::QUERY | scores::GALLERY | scores::SHARED)?;
     module.add("CudaError", module.py().get_type::<CudaError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

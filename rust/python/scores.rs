@@ -88,6 +88,9 @@ pub fn score(
             let pair = &*T::pair(kernel, &Request { inputs, purpose, draws, orders: &orders })?;
             match pairs {
                 Pairs::Paired => drivers::paired(pair, out, saved, &interrupted),
+                Pairs::Pairwise if kernel.facts.symmetric && inputs.of_one_set() => {
+                    drivers::pairwise_of_one_set(pair, out, saved, &interrupted)
+                }
                 Pairs::Pairwise => drivers::pairwise(pair, out, saved, &interrupted),
                 Pairs::Candidates(ids) => drivers::candidates(pair, name, ids, out, saved, &interrupted),
             }
@@ -103,8 +106,11 @@ pub const GALLERY: u32 = 2;
 /// The bit of `wanted` for the gradient of the shared row.
 pub const SHARED: u32 = 4;
 
+/// The bit of `wanted` that says that the gallery is the queries themselves, whose gradients are to be the sums of those of both.
+pub const TOGETHER: u32 = 8;
+
 /// Gradients of sum(weights * scores) with respect to the five inputs, into arrays of their (stored) shapes. `wanted` is a sum of
-/// [`QUERY`], [`GALLERY`] and [`SHARED`]; other gradients may be left 0. `saved` is what [`score`] wrote.
+/// [`QUERY`], [`GALLERY`], [`SHARED`] and [`TOGETHER`]; other gradients may be left 0. `saved` is what [`score`] wrote.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn score_backward(
@@ -142,8 +148,13 @@ pub fn score_backward(
                     query: wanted & QUERY != 0,
                     gallery: wanted & GALLERY != 0,
                     shared: wanted & SHARED != 0,
+                    together: wanted & TOGETHER != 0,
                 },
             };
+            let all_of_one_set = kernel.facts.symmetric && matches!(pairs, Pairs::Pairwise) && queries == gallery;
+            ensure(!out.wanted.together || all_of_one_set, || {
+                format!("{name}: gradients of both sides together need all pairs of one set, and a symmetric score")
+            })?;
             let orders = BothOrders::of(inputs.mu1.stored());
             let saved = saved.as_ref().map(Array::slice::<T>).transpose()?;
             let fits = |saved: &[T]| saved.len() == weights.len();
@@ -302,6 +313,7 @@ pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         fields.set_item("samplers", kernel.samplers)?;
         fields.set_item("sampled", kernel.family == Family::Sampled)?;
         fields.set_item("saves", kernel.saves)?;
+        fields.set_item("symmetric", kernel.symmetric)?;
         fields.set_item("per_item", kernel.per_item)?;
         Ok(fields)
     };

@@ -296,6 +296,18 @@ def test_gradients_that_nobody_wants_are_not_computed(device):
                 assert not found.any()
 
 
+@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal"])
+def test_gradients_of_one_set_are_the_sums_of_those_of_both_sides(device, kind):
+    d = make(kind, 6, 5, 1, dtype="float64", library="torch")
+    planned = plan(d, d, "mls", detach=True)
+    op, inputs, weights = planned.pair.op, planned.inputs, torch.rand(6, 6, dtype=torch.float64)
+    assert inputs.of_one_set
+    each = _cuda.score_backward(op, weights, inputs, None, True)
+    found = _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY + _core.TOGETHER)
+    assert torch.equal(found.mu1, each.mu1 + each.mu2)
+    assert torch.equal(found.uncertainty1, each.uncertainty1 + each.uncertainty2)
+
+
 @pytest.mark.parametrize("name", ["mls", "ppk"])
 @pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal"])
 def test_gradients_of_more_items_than_blocks(device, name, kind):

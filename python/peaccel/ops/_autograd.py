@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from peaccel._core import GALLERY, QUERY, SHARED
+from peaccel._core import GALLERY, QUERY, SHARED, TOGETHER
 from peaccel.ops._arguments import Signature
 from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
 
@@ -34,6 +34,8 @@ def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, t
             made[record.name] = make(torch, record, traced)
             if isinstance(record, PairOp) and record.saves:
                 made[f"{record.name}_saving"] = _pair_saving(torch, record, traced)
+            if isinstance(record, PairOp) and record.symmetric:
+                made[f"{record.name}_of_one_set"] = _pair_of_one_set(torch, record, traced)
     return made
 
 
@@ -168,6 +170,44 @@ def _pair_saving(torch: ModuleType, op: PairOp, traced: bool) -> Any:
             return *found, *(None,) * others
 
     return Saving
+
+
+def _pair_of_one_set(torch: ModuleType, op: PairOp, traced: bool) -> Any:
+    """The autograd function of a symmetric op's scores of all pairs of one set, which takes the arrays of the set once.
+
+    Half of the pairs are scored, and half of them add to the gradients.
+    """
+    saves, ending = op.saves, "_saving" if op.saves else ""  # torch.compile cannot trace a record
+    operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}{ending}{end}") for end in ("", "_bwd"))
+    gradients: Any = None if traced else _pair_backward(torch, op).apply
+
+    class OfOneSet(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def forward(ctx: Any, mu: Any, uncertainty: Any, shared: Any) -> Any:
+            found = operator(mu, uncertainty, mu, uncertainty, shared, None, True)
+            scores, *saved = found if saves else (found,)
+            ctx.save_for_backward(mu, uncertainty, shared, *saved)
+            ctx.mark_non_differentiable(*saved)
+            if not traced:
+                ctx.set_materialize_grads(False)
+            return scores, *saved
+
+        @staticmethod
+        def backward(ctx: Any, weights: Any, *_: Any) -> Any:
+            if weights is None:
+                return None, None, None
+            mu, uncertainty, shared, *saved = ctx.saved_tensors
+            inputs = mu, uncertainty, mu, uncertainty, shared, None, True
+            by_mu, by_uncertainty, by_shared = ctx.needs_input_grad
+            wanted = QUERY * (by_mu or by_uncertainty) + SHARED * by_shared
+            if traced or not (torch.is_grad_enabled() or transformed(torch)):
+                mu1, uncertainty1, *_, shared = backward_operator(weights, *saved, *inputs, wanted + TOGETHER)
+                return mu1, uncertainty1, shared
+            # These gradients may be differentiated or batched.
+            mu1, uncertainty1, mu2, uncertainty2, shared = gradients(weights, *inputs, wanted + GALLERY)
+            return mu1 + mu2, uncertainty1 + uncertainty2, shared
+
+    return OfOneSet
 
 
 def _wanted(needed: Sequence[bool]) -> Any:

@@ -213,6 +213,8 @@ def score_backward(
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
     made, per_item = _made(op, given, weights.numel()), _per_item(op, given, weights.numel())
     out, sides, drawing = [], [], []
+    together = wanted & _core.TOGETHER
+    wanted |= _core.GALLERY if together else 0
     for side, (mu, uncertainty) in enumerate(((given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2))):
         out.append([mu.new_zeros(shape) for shape in (mu.shape, uncertainty.shape, (len(mu), size))])
         if wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
@@ -221,6 +223,8 @@ def score_backward(
     items = _memories(listed(given)), _memories_or_none(per_item)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides)
     (mu1, uncertainty1, shared), (mu2, uncertainty2, _) = out
+    if together:
+        mu1, uncertainty1 = mu1 + mu2, uncertainty1 + uncertainty2
     # Each pair counts once in the gradient of the shared row: with its query.
     return Gradients(mu1, uncertainty1, mu2, uncertainty2, shared.sum(0))
 

@@ -45,6 +45,11 @@ class Inputs(NamedTuple):
         """The five arrays, without the draws."""
         return self.mu1, self.uncertainty1, self.mu2, self.uncertainty2, self.shared
 
+    @property
+    def of_one_set(self) -> bool:
+        """Whether the gallery is the queries themselves."""
+        return self.mu1 is self.mu2 and self.uncertainty1 is self.uncertainty2
+
     def mapped(self, function: Callable[[Array], Array]) -> Inputs:
         """The inputs with each array replaced by a function of it."""
         sides = function(self.mu1), function(self.uncertainty1), function(self.mu2), function(self.uncertainty2)
@@ -148,6 +153,8 @@ class PairOp(_Record):
         widened before the call, and on a GPU the best rows are selected from the scores of all rows.
     saves
         Whether scoring can save a number of each pair for the backward pass, which then need not compute it again.
+    symmetric
+        Whether a pair's score is the same, to the last bit, when its two items change places.
     per_item
         Whether a GPU makes numbers of each query, and of each gallery item, once for all of its pairs.
     draws
@@ -162,6 +169,7 @@ class PairOp(_Record):
     samplers: tuple[str | None, str | None] = field(init=False)
     sampled: bool = field(init=False)
     saves: bool = field(init=False)
+    symmetric: bool = field(init=False)
     per_item: tuple[bool, bool] = field(init=False)
     draws: bool = field(init=False)
 

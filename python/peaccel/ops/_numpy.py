@@ -89,7 +89,8 @@ def _buffers(op: PairOp, inputs: Inputs) -> tuple[list[Numpy], Draws | None]:
     """The five arrays as the core reads them, of which the shared numbers are one row [1, S], and a checked seed."""
     mu1, uncertainty1, mu2, uncertainty2, shared, draws = inputs
     queries = _buffer(mu1, mean=True), _buffer(uncertainty1)
-    gallery = _buffer(mu2, mean=True), _buffer(uncertainty2)
+    of_one_set = mu2 is mu1 and uncertainty2 is uncertainty1  # the core sees that by where they lie
+    gallery = queries if of_one_set else (_buffer(mu2, mean=True), _buffer(uncertainty2))
     checked = None if draws is None else draws._replace(seed=_checked_seed(op, draws.seed))
     return [*queries, *gallery, np.ascontiguousarray(_buffer(shared))[None]], checked
 

@@ -52,10 +52,13 @@ class Torch:
 
     def score(self, op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
         arguments = pack(inputs, candidates, pairwise)
-        if op.saves and self._tracked(inputs.arrays) and self._reverse_mode_alone():
+        of_one_set = pairwise and op.symmetric and inputs.of_one_set
+        if (op.saves or of_one_set) and self._tracked(inputs.arrays) and self._reverse_mode_alone():
+            given = (inputs.mu1, inputs.uncertainty1, inputs.shared) if of_one_set else arguments
+            name = f"{op.name}_of_one_set" if of_one_set else f"{op.name}_saving"
             if self.torch.compiler.is_compiling():
-                return self.traced[f"{op.name}_saving"].apply(*self._apart(arguments))[0]
-            return self.eager[f"{op.name}_saving"].apply(*arguments)[0]
+                return self.traced[name].apply(*self._apart(given))[0]
+            return self.eager[name].apply(*given)[0]
         return self._call(op, *arguments)
 
     def rerank(self, op: PairOp, inputs: Inputs, candidates: Any, k: int) -> Any:

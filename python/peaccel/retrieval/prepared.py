@@ -328,6 +328,7 @@ def plan(
         raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
 
     dtype = compute_dtype(gallery.mu)
+    of_one_set = gallery is queries and candidates is None and dtype == dtype_name(gallery.mu)
     if candidates is not None:
         candidates = checked_candidates(record.name, queries.mu, candidates)
     if detach:
@@ -344,6 +345,8 @@ def plan(
     rows = None
     if isinstance(gallery, Prepared):
         mu2, uncertainty2 = gallery.inputs(pair)
+    elif of_one_set and pair.query is pair.gallery:
+        mu2, uncertainty2 = mu1, uncertainty1
     else:
         if candidates is not None and not (is_traced(gallery.mu) or _reads_gallery(pair, gallery)):
             candidates, rows = _named_rows(pair, gallery.mu, candidates)

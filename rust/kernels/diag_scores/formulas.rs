@@ -75,6 +75,8 @@ pub trait Formula: Copy + Sync {
         inverse: V<S, T>,
         shared: [V<S, T>; 2],
     ) -> PairPartials<V<S, T>>;
+    /// Whether the score is the same, to the last bit, when the two items change places.
+    const SYMMETRIC: bool = true;
     /// The formula that gives the same score when the two items change places.
     fn transposed(self) -> Self {
         self

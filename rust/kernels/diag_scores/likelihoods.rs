@@ -175,7 +175,9 @@ impl Formula for Llr {
         // AB / det = 1 / (1 - (p/A)(p/B)), and 1 - (1 - f)(1 - g) = f + g - f g.
         let apart = f + g - f * g;
         let spread = a * a * f + b * b * g - (a - b) * (a - b);
-        (spread * ((1.0 - f) / (p + w)) / apart, [1.0 / apart, 1.0, 1.0])
+        // p / (A B); the greater of both orders, so that the score is the same from either side.
+        let share = (p / (p + v) / (p + w)).max(p / (p + w) / (p + v));
+        (spread * share / apart, [1.0 / apart, 1.0, 1.0])
     }
 
     const PER_ITEM: usize = 4;
@@ -234,7 +236,7 @@ impl Formula for Llr {
         let (s, t) = (p + v, p + w);
         let both = s * t;
         let inverse = 1.0 / p.mul_add(v + w, v * w);
-        let apart = (a * a * v).mul_add(t, b * b * w * s) / both;
+        let apart = (a * a * v * t + b * b * w * s) / both;
         let spread = apart - (a - b) * (a - b);
         sums.rational = spread.mul_add(p * inverse, sums.rational);
         let ratio = both * inverse;
@@ -273,7 +275,7 @@ impl Formula for Llr {
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
-    score!(facts("mls_diagonal", "none").with_bounds_of_tiles(), |r| Mls),
-    score!(facts("neg_mahalanobis_diagonal", "none"), |r| NegMahalanobis),
-    score!(facts("llr_diagonal", "prior_var"), |r| Llr),
+    score!(facts::<Mls>("mls_diagonal", "none").with_bounds_of_tiles(), |r| Mls),
+    score!(facts::<NegMahalanobis>("neg_mahalanobis_diagonal", "none"), |r| NegMahalanobis),
+    score!(facts::<Llr>("llr_diagonal", "prior_var"), |r| Llr),
 ];

@@ -103,6 +103,7 @@ impl Formula for Overlap {
         }
     }
 
+    const SYMMETRIC: bool = false;
     fn transposed(self) -> Self {
         Overlap { powers: (self.powers.1, self.powers.0) }
     }
@@ -216,6 +217,7 @@ impl Formula for NegKl {
         }
     }
 
+    const SYMMETRIC: bool = false;
     fn transposed(self) -> Self {
         NegKl { share: 1.0 - self.share }
     }
@@ -228,6 +230,6 @@ impl Formula for NegKl {
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
-    score!(facts("overlap_diagonal", "powers"), |r| Overlap { powers: r.both() }),
-    score!(facts("neg_kl_diagonal", "share"), |r| NegKl { share: r.shared(0) }),
+    score!(facts::<Overlap>("overlap_diagonal", "powers"), |r| Overlap { powers: r.both() }),
+    score!(facts::<NegKl>("neg_kl_diagonal", "share"), |r| NegKl { share: r.shared(0) }),
 ];

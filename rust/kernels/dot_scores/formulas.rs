@@ -138,6 +138,8 @@ pub trait Formula: Copy + Sync {
         [0.0.into(); 2]
     }
 
+    /// Whether the score is the same, to the last bit, when the two items change places.
+    const SYMMETRIC: bool = true;
     /// The formula that gives the same score when the two items change places.
     fn transposed(self) -> Self {
         self

@@ -232,6 +232,7 @@ impl Formula for OverlapIsotropic {
             valid::<S>(pair.uncertainties, self.by_power::<S>(by_s, beta, w)),
         ]
     }
+    const SYMMETRIC: bool = false;
     fn transposed(self) -> Self {
         OverlapIsotropic { powers: (self.powers.1, self.powers.0), ..self }
     }
@@ -282,6 +283,7 @@ impl Formula for NegKlIsotropic {
             shared: [valid::<S>(pair.uncertainties, 0.5 * (second - first)), 0.0.into()],
         }
     }
+    const SYMMETRIC: bool = false;
     fn transposed(self) -> Self {
         NegKlIsotropic { share: 1.0 - self.share, ..self }
     }

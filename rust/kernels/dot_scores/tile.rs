@@ -88,7 +88,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             }
         }
         let (sides, known) = ((&queries, &gallery), F::BY_X || F::DIFFERENCE);
-        if !S::call(WeightlessAreFinite { sides, tile: &tile, weights, x: &x, known }) {
+        if !S::call(WeightlessAreFinite { sides, weights, x: &x, known }) {
             return by_items(self, tile, weights, out);
         }
         let near = self.near(&tile, &x);
@@ -99,9 +99,9 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         if F::PLAIN_PARTIALS {
             let uncertainties = [&queries, &gallery].map(|side| side.numbers.uncertainties.map(T::from_f64));
             let (formula, sums, x) = (&self.formula, &mut sums, &mut x);
-            dispatch(AddPlainPartials { formula, tile: tile.clone(), uncertainties, whole: &whole, weights, x, sums });
+            dispatch(AddPlainPartials { formula, uncertainties, whole: &whole, weights, x, sums });
         } else {
-            self.add_partials(&tile, weights, (sides, &whole), &mut x, &mut sums, out);
+            self.add_partials(weights, (sides, &whole), &mut x, &mut sums, out);
         }
         let (difference, by_rows) = (F::DIFFERENCE, F::NORMS || F::DIFFERENCE);
         S::call(AddItems { sides, x: &x, difference, near: &near, apart, sums: &sums, by_rows, out });
@@ -112,19 +112,18 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
     fn add_partials(
         &self,
-        tile: &Tile,
         weights: &View<T>,
         ((queries, gallery), whole): ((&TileSide<T>, &TileSide<T>), &[u64; BLOCK]),
         x: &mut Square<T>,
         sums: &mut WeightedPartials,
         out: &mut TileGradient<T>,
     ) {
-        let n = tile.gallery.len();
-        for (k, (i, x)) in tile.queries.clone().zip(x).enumerate() {
+        let n = weights.stored();
+        for (k, x) in x.iter_mut().enumerate().take(weights.rows()) {
             let mut wide = widened(&x[..n]);
             let pairs = Facing { x: &mut wide, queries: &queries.numbers, k, gallery: &gallery.numbers };
             let mut by_pair = [0.0; BLOCK];
-            rows::convert(&weights.row(i)[tile.gallery.clone()], &mut by_pair);
+            rows::convert(weights.row(k), &mut by_pair);
             let (formula, sums, gallery) = (&self.formula, &mut *sums, out.gallery.is_some());
             dispatch(AddPartials { formula, pairs: &pairs, n, gallery, whole: whole[k], by_pair: &mut by_pair, sums });
             rows::convert(&by_pair, x);
@@ -169,7 +168,6 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 /// functions of their own, the same for all formulas.
 struct WeightlessAreFinite<'a, T> {
     sides: (&'a TileSide<'a, T>, &'a TileSide<'a, T>),
-    tile: &'a Tile,
     weights: &'a View<'a, T>,
     /// The squared distances or inner products of the pairs, and whether they are given: a pair's is finite only if its rows are.
     x: &'a Square<T>,
@@ -180,9 +178,9 @@ impl<T: Float> Kernel for WeightlessAreFinite<'_, T> {
     type Output = bool;
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
-        let WeightlessAreFinite { sides: (queries, gallery), tile, weights, x, mut known } = self;
-        for (i, x) in tile.queries.clone().zip(x) {
-            let weights = &weights.row(i)[tile.gallery.clone()];
+        let WeightlessAreFinite { sides: (queries, gallery), weights, x, mut known } = self;
+        for (k, x) in x.iter().enumerate().take(weights.rows()) {
+            let weights = weights.row(k);
             // Counted, not searched, which takes whole registers.
             if weights.iter().map(|&weight| u32::from(weight == T::default())).sum::<u32>() == 0 {
                 continue;

@@ -237,6 +237,7 @@ impl Formula for OverlapVmf<'_> {
         }
     }
 
+    const SYMMETRIC: bool = false;
     fn transposed(self) -> Self {
         OverlapVmf { powers: (self.powers.1, self.powers.0), ..self }
     }
@@ -359,6 +360,7 @@ impl Formula for NegKlVmf<'_> {
             shared: [valid::<S>(pair.uncertainties, -apart), 0.0.into()],
         }
     }
+    const SYMMETRIC: bool = false;
     fn transposed(self) -> Self {
         NegKlVmf { share: 1.0 - self.share, ..self }
     }

@@ -122,12 +122,11 @@ pub struct WeightedPartials {
 /// all in the rows' own type: see [`Formula::PLAIN_PARTIALS`].
 pub struct AddPlainPartials<'a, T, F> {
     pub formula: &'a F,
-    pub tile: Tile,
     /// The uncertainties of the queries and of the gallery rows, with fillers.
     pub uncertainties: [[T; BLOCK]; 2],
     /// Bit j of number i says that the derivative by x of the pair is added to those by both norms.
     pub whole: &'a [u64; BLOCK],
-    /// The weights of all pairs of the call.
+    /// The weights of the pairs.
     pub weights: &'a View<'a, T>,
     pub x: &'a mut Square<T>,
     pub sums: &'a mut WeightedPartials,
@@ -137,11 +136,11 @@ impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let AddPlainPartials { formula, tile, uncertainties: [queries, gallery], whole, weights, x, sums } = self;
+        let AddPlainPartials { formula, uncertainties: [queries, gallery], whole, weights, x, sums } = self;
         let zero = V::<S, T>::from(0.0);
-        let (n, mut of_gallery) = (tile.gallery.len(), [[T::default(); BLOCK]; 2]);
-        for (k, (i, x)) in tile.queries.zip(x).enumerate() {
-            let (weights, own) = (&weights.row(i)[tile.gallery.clone()], V::<S, T>::splat(queries[k]));
+        let (n, mut of_gallery) = (weights.stored(), [[T::default(); BLOCK]; 2]);
+        for (k, x) in x.iter_mut().enumerate().take(weights.rows()) {
+            let (weights, own) = (weights.row(k), V::<S, T>::splat(queries[k]));
             let mut of_query = [AllLanes::<S, T>::zeros(); 2];
             for (first, weights) in (0..n).step_by(V::<S, T>::LANES).zip(weights.chunks(V::<S, T>::LANES)) {
                 let weight = V::<S, T>::load_partial(weights, T::default());
