@@ -17,6 +17,7 @@ use crate::rows::{self, reduce, DIFFERENCES, PRODUCTS};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 mod all_pairs;
 mod filter;
@@ -41,6 +42,8 @@ pub struct DotScore<'a, T, F> {
     pub packed: Option<Packed<'a, T>>,
     /// The squared distances or inner products of the pairs, if scoring wrote them down for the gradients.
     pub saved: Option<&'a [T]>,
+    /// The squared norms of all queries and of all gallery rows, once a gradient asks for them.
+    norms: OnceLock<[Vec<T>; 2]>,
 }
 
 /// The kernels of the family.
@@ -60,7 +63,7 @@ fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, form
         Purpose::Search(packed, _) => (packed, None),
         Purpose::Gradients(saved) => (None, saved),
     };
-    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, saved }))
+    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, saved, norms: OnceLock::new() }))
 }
 
 /// What a formula takes of a block of pairs, as float64 arrays from which pairs are loaded into lanes.

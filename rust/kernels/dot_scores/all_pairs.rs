@@ -118,15 +118,11 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 
     /// The squared distances or inner products of all pairs of a tile, as [`DotScore::score_all`] finds them.
     pub fn x_of_tile(&self, tile: &Tile, out: &mut Square<T>) {
-        let (mut queries, mut gallery) = ([T::from_f64(1.0); BLOCK], [T::from_f64(1.0); BLOCK]);
-        if F::DIFFERENCE {
-            sq_norms(&Matrix::Full(self.inputs.mu1), tile.queries.clone(), &mut queries);
-            sq_norms(&self.inputs.mu2, tile.gallery.clone(), &mut gallery);
-        }
+        let norms = if F::DIFFERENCE { self.norms_of(tile) } else { (&[][..], &[][..]) };
         let n = tile.gallery.len();
         let mut buffers = self.buffers(tile.queries.clone());
         let take: &mut dyn FnMut(usize, &mut [T]) = &mut |k, x| out[k][..n].copy_from_slice(&x[..n]);
-        self.x_of_all(tile.clone(), &mut buffers, (&queries, &gallery), take);
+        self.x_of_all(tile.clone(), &mut buffers, norms, take);
     }
 
     /// The buffers of all pairs with these queries, which are laid out in one of them.

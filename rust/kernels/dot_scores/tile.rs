@@ -5,7 +5,9 @@
 //! `weighted` has them.
 
 use super::formulas::Formula;
-use super::weighted::{add_differences, add_products, those, weighted, AddPlainPartials, Near, WeightedPartials};
+use super::weighted::{
+    add_differences, add_products, those, weighted, AddPlainPartials, Near, Sides, WeightedPartials,
+};
 use super::{accumulate_pair, sq_norm, Block, BlockPartials, DotScore, Facing, Numbers, Pairs, Values, NO_NUMBERS};
 use crate::drivers::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::rows::{self, Square, DIFFERENCES, PRODUCTS};
@@ -13,44 +15,43 @@ use crate::simd::{dispatch, AllLanes, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 
-/// The rows of a side of a tile, with their squared norms, uncertainties and numbers per item.
-struct TileSide<'a, T> {
-    rows: Vec<&'a [T]>,
-    numbers: Numbers,
-}
-
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
-    fn items<'a>(
-        &self,
-        rows: Vec<&'a [T]>,
-        uncertainties: impl Iterator<Item = f64>,
-        partials: bool,
-    ) -> TileSide<'a, T> {
-        let (mut norms, mut numbers) = (NO_NUMBERS, NO_NUMBERS);
-        if F::NORMS {
-            dispatch(Norms { rows: &rows, out: &mut norms });
-        }
-        numbers.iter_mut().zip(uncertainties).for_each(|(number, uncertainty)| *number = uncertainty);
-        let per_item = self.per_item((&numbers, &norms), rows.len(), false, partials);
-        TileSide { rows, numbers: Numbers { norms, uncertainties: numbers, per_item } }
+    /// The rows of both sides of a tile. Those that are stored in half precision are widened into `wide`.
+    fn rows<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>) -> [Vec<&'a [T]>; 2] {
+        let queries = tile.queries.clone().map(|i| self.inputs.mu1.row(i)).collect();
+        [queries, self.inputs.mu2.rows_of(tile.gallery.clone(), wide)]
     }
 
-    /// Both sides of a tile. Rows that are stored in half precision are widened into `wide`.
-    fn sides<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>, partials: bool) -> (TileSide<'a, T>, TileSide<'a, T>) {
-        let inputs = &self.inputs;
-        let queries = tile.queries.clone().map(|i| inputs.mu1.row(i)).collect();
-        let query_uncertainties = tile.queries.clone().map(|i| inputs.uncertainty1.row(i)[0].to_f64());
-        let gallery_uncertainties = tile.gallery.clone().map(|j| inputs.uncertainty2.first(j));
-        let gallery = inputs.mu2.rows_of(tile.gallery.clone(), wide);
-        (self.items(queries, query_uncertainties, partials), self.items(gallery, gallery_uncertainties, partials))
+    /// The uncertainties of the items of both sides of a tile, with fillers at the end.
+    fn uncertainties(&self, tile: &Tile) -> [[f64; BLOCK]; 2] {
+        let mut both = [NO_NUMBERS; 2];
+        both[0]
+            .iter_mut()
+            .zip(tile.queries.clone())
+            .for_each(|(x, i)| *x = self.inputs.uncertainty1.row(i)[0].to_f64());
+        both[1].iter_mut().zip(tile.gallery.clone()).for_each(|(x, j)| *x = self.inputs.uncertainty2.first(j));
+        both
+    }
+
+    /// What a formula takes of the items of both sides alone: their squared norms, uncertainties and numbers per item.
+    fn numbers(&self, tile: &Tile, (queries, gallery): Sides<T>, partials: bool) -> [Numbers; 2] {
+        let [of_queries, of_gallery] = self.uncertainties(tile);
+        [(queries, of_queries), (gallery, of_gallery)].map(|(rows, uncertainties)| {
+            let mut norms = NO_NUMBERS;
+            if F::NORMS {
+                dispatch(Norms { rows, out: &mut norms });
+            }
+            let per_item = self.per_item((&uncertainties, &norms), rows.len(), false, partials);
+            Numbers { norms, uncertainties, per_item }
+        })
     }
 
     /// The squared distances or inner products of all pairs of a tile.
-    fn products(&self, (queries, gallery): (&TileSide<T>, &TileSide<T>), out: &mut Square<T>) {
+    fn products(&self, (queries, gallery): Sides<T>, out: &mut Square<T>) {
         if F::DIFFERENCE {
-            rows::products::<T, DIFFERENCES>(&queries.rows, &gallery.rows, out);
+            rows::products::<T, DIFFERENCES>(queries, gallery, out);
         } else {
-            rows::products::<T, PRODUCTS>(&queries.rows, &gallery.rows, out);
+            rows::products::<T, PRODUCTS>(queries, gallery, out);
         }
     }
 
@@ -58,14 +59,14 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
     pub fn score_tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
         let mut wide = Vec::new();
-        let (queries, gallery) = self.sides(&tile, &mut wide, false);
-        let mut x = [[T::default(); BLOCK]; BLOCK];
-        self.products((&queries, &gallery), &mut x);
-        let n = tile.gallery.len();
+        let [queries, gallery] = self.rows(&tile, &mut wide);
+        let (sides, mut x) = ((&queries[..], &gallery[..]), [[T::default(); BLOCK]; BLOCK]);
+        self.products(sides, &mut x);
+        let (n, [queries, gallery]) = (tile.gallery.len(), self.numbers(&tile, sides, false));
         saved.iter_mut().zip(&x).for_each(|(saved, x)| saved.copy_from_slice(&x[..n]));
         for (k, (out, x)) in out.iter_mut().zip(&x).enumerate() {
             let mut x = widened(&x[..n]);
-            let mut pairs = Facing { x: &mut x, queries: &queries.numbers, k, gallery: &gallery.numbers };
+            let mut pairs = Facing { x: &mut x, queries: &queries, k, gallery: &gallery };
             dispatch(Values { formula: &self.formula, pairs: &mut pairs, n });
             rows::convert(&x, out);
         }
@@ -75,33 +76,33 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
     pub fn add_gradients<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         let mut wide = Vec::new();
-        let (queries, gallery) = self.sides(&tile, &mut wide, true);
+        let [queries, gallery] = self.rows(&tile, &mut wide);
+        let (sides, known) = ((&queries[..], &gallery[..]), F::BY_X || F::DIFFERENCE);
         let (mut x, n) = ([[T::default(); BLOCK]; BLOCK], tile.gallery.len());
         match self.saved {
             _ if !F::BY_X && !F::DIFFERENCE => {}
             None if self.in_panels() => self.x_of_tile(&tile, &mut x),
-            None => self.products((&queries, &gallery), &mut x),
+            None => self.products(sides, &mut x),
             Some(saved) => {
                 for (i, x) in tile.queries.clone().zip(&mut x) {
                     x[..n].copy_from_slice(&saved[i * self.inputs.mu2.rows()..][tile.gallery.clone()]);
                 }
             }
         }
-        let (sides, known) = ((&queries, &gallery), F::BY_X || F::DIFFERENCE);
         if !S::call(WeightlessAreFinite { sides, weights, x: &x, known }) {
             return by_items(self, tile, weights, out);
         }
         let near = self.near(&tile, &x);
-        let apart = F::DIFFERENCE && near.are_many((&queries.rows, &gallery.rows));
+        let apart = F::DIFFERENCE && near.are_many(sides);
         let mut sums = WeightedPartials { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
         // The pairs of which the row itself is multiplied by the derivative by x, too: those that are not differences.
         let whole = near.0.map(|near| if F::DIFFERENCE && !apart { !near } else { 0 });
         if F::PLAIN_PARTIALS {
-            let uncertainties = [&queries, &gallery].map(|side| side.numbers.uncertainties.map(T::from_f64));
+            let uncertainties = self.uncertainties(&tile).map(|side| side.map(T::from_f64));
             let (formula, sums, x) = (&self.formula, &mut sums, &mut x);
             dispatch(AddPlainPartials { formula, uncertainties, whole: &whole, weights, x, sums });
         } else {
-            self.add_partials(weights, (sides, &whole), &mut x, &mut sums, out);
+            self.add_partials(weights, (&self.numbers(&tile, sides, true), &whole), &mut x, &mut sums, out);
         }
         let (difference, by_rows) = (F::DIFFERENCE, F::NORMS || F::DIFFERENCE);
         S::call(AddItems { sides, x: &x, difference, near: &near, apart, sums: &sums, by_rows, out });
@@ -113,7 +114,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     fn add_partials(
         &self,
         weights: &View<T>,
-        ((queries, gallery), whole): ((&TileSide<T>, &TileSide<T>), &[u64; BLOCK]),
+        ([queries, gallery], whole): (&[Numbers; 2], &[u64; BLOCK]),
         x: &mut Square<T>,
         sums: &mut WeightedPartials,
         out: &mut TileGradient<T>,
@@ -121,7 +122,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let n = weights.stored();
         for (k, x) in x.iter_mut().enumerate().take(weights.rows()) {
             let mut wide = widened(&x[..n]);
-            let pairs = Facing { x: &mut wide, queries: &queries.numbers, k, gallery: &gallery.numbers };
+            let pairs = Facing { x: &mut wide, queries, k, gallery };
             let mut by_pair = [0.0; BLOCK];
             rows::convert(weights.row(k), &mut by_pair);
             let (formula, sums, gallery) = (&self.formula, &mut *sums, out.gallery.is_some());
@@ -167,7 +168,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 /// Whether all rows are finite that are in a pair of weight 0, which must not spread their NaN or infinity. This and the next are
 /// functions of their own, the same for all formulas.
 struct WeightlessAreFinite<'a, T> {
-    sides: (&'a TileSide<'a, T>, &'a TileSide<'a, T>),
+    sides: Sides<'a, T>,
     weights: &'a View<'a, T>,
     /// The squared distances or inner products of the pairs, and whether they are given: a pair's is finite only if its rows are.
     x: &'a Square<T>,
@@ -189,7 +190,7 @@ impl<T: Float> Kernel for WeightlessAreFinite<'_, T> {
                 if weight != T::default() {
                     continue;
                 }
-                let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
+                let all = || rows::finite(queries.iter().chain(gallery).copied());
                 if !x.to_f64().is_finite() || !(known || all()) {
                     return false;
                 }
@@ -202,7 +203,7 @@ impl<T: Float> Kernel for WeightlessAreFinite<'_, T> {
 
 /// Adds the gradients of the items of both sides of a tile.
 struct AddItems<'a, 'b, T> {
-    sides: (&'a TileSide<'a, T>, &'a TileSide<'a, T>),
+    sides: Sides<'a, T>,
     /// The weighted partial derivatives of each pair by its squared distance (`difference`) or inner product.
     x: &'a Square<T>,
     difference: bool,
@@ -220,21 +221,20 @@ impl<T: Float> Kernel for AddItems<'_, '_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let AddItems { sides: (queries, gallery), x, difference, near, apart, sums, by_rows, out } = self;
-        let rows = (&queries.rows[..], &gallery.rows[..]);
         if apart {
-            add_differences(rows, x, out);
+            add_differences((queries, gallery), x, out);
         } else {
-            add_products(rows, x, difference, near, out);
+            add_products((queries, gallery), x, difference, near, out);
         }
         for (items, [by_row, uncertainties], out) in
             [(queries, &sums.query, &mut out.query), (gallery, &sums.gallery, &mut out.gallery)]
         {
             let Some(out) = out else { continue };
-            for (k, (mu, uncertainty)) in out.items(items.rows.len()).enumerate() {
+            for (k, (mu, uncertainty)) in out.items(items.len()).enumerate() {
                 uncertainty[0] = uncertainty[0] + T::from_f64(uncertainties[k]);
                 if by_rows {
                     let partial = T::from_f64(2.0 * by_row[k]);
-                    mu.iter_mut().zip(items.rows[k]).for_each(|(mu, &x)| *mu = *mu + partial * x);
+                    mu.iter_mut().zip(items[k]).for_each(|(mu, &x)| *mu = *mu + partial * x);
                 }
             }
         }

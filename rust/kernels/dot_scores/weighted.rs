@@ -34,23 +34,32 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     pub fn near(&self, tile: &Tile, x: &Square<T>) -> Near {
         let mut near = Near([0; BLOCK]);
         if F::DIFFERENCE {
-            let mut norms = [[T::from_f64(1.0); BLOCK]; 2];
-            sq_norms(&Matrix::Full(self.inputs.mu1), tile.queries.clone(), &mut norms[0]);
-            sq_norms(&self.inputs.mu2, tile.gallery.clone(), &mut norms[1]);
-            let others = &norms[1][..tile.gallery.len()];
-            for ((near, x), norm) in near.0.iter_mut().zip(x).zip(norms[0]).take(tile.queries.len()) {
+            let (norms, others) = self.norms_of(tile);
+            for ((near, x), &norm) in near.0.iter_mut().zip(x).zip(norms) {
                 *near = near_of(norm, others, x);
             }
         }
         near
     }
+
+    /// The squared norms of the queries and of the gallery rows of a tile.
+    pub fn norms_of(&self, tile: &Tile) -> (&[T], &[T]) {
+        let [queries, gallery] = self.norms.get_or_init(|| {
+            [Matrix::Full(self.inputs.mu1), self.inputs.mu2].map(|rows| {
+                let mut norms = vec![T::default(); rows.rows()];
+                sq_norms(&rows, 0..rows.rows(), &mut norms);
+                norms
+            })
+        });
+        (&queries[tile.queries.clone()], &gallery[tile.gallery.clone()])
+    }
 }
 
 /// Rows of both sides of a tile.
-type Rows<'a, T> = (&'a [&'a [T]], &'a [&'a [T]]);
+pub type Sides<'a, T> = (&'a [&'a [T]], &'a [&'a [T]]);
 
 /// Adds sums of weighted differences to the gradients of mu, pair by pair; each difference is computed once for both sides.
-pub fn add_differences<T: Float>((queries, gallery): Rows<T>, weights: &Square<T>, out: &mut TileGradient<T>) {
+pub fn add_differences<T: Float>((queries, gallery): Sides<T>, weights: &Square<T>, out: &mut TileGradient<T>) {
     match (&mut out.query, &mut out.gallery) {
         (Some(query), Some(of_gallery)) => {
             rows::accumulate_both(queries, gallery, weights, (&mut *query.mu, &mut *of_gallery.mu));
@@ -64,7 +73,7 @@ pub fn add_differences<T: Float>((queries, gallery): Rows<T>, weights: &Square<T
 /// Adds sums of weighted rows to the gradients of mu by products of matrices, and those of the differences of near rows. For a
 /// `difference`, what each row itself is to be multiplied by is left out.
 pub fn add_products<T: Float>(
-    (queries, gallery): Rows<T>,
+    (queries, gallery): Sides<T>,
     weights: &Square<T>,
     difference: bool,
     near: &Near,
