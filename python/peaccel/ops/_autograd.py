@@ -175,7 +175,7 @@ def _pair_saving(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 def _pair_of_one_set(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     """The autograd function of a symmetric op's scores of all pairs of one set, which takes the arrays of the set once.
 
-    Half of the pairs are scored, and half of them add to the gradients.
+    One of two pairs that mirror each other is scored, and adds to the gradients of both its items.
     """
     saves, ending = op.saves, "_saving" if op.saves else ""  # torch.compile cannot trace a record
     operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}{ending}{end}") for end in ("", "_bwd"))
