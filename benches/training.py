@@ -16,6 +16,9 @@ import numpy as np
 from benches.common import CASES, Goal, Side, Work, pairwise, torch
 from benches.data import PRIOR, distribution, fields, pe
 
+if torch is not None:  # one expression is compiled for many works; from the ninth on it would run eagerly
+    torch._dynamo.config.recompile_limit = 64
+
 CHECKED = 2
 DRAWS = {"hib": 8, "neg_sampled_l2": 8, "sampled_cosine": 8, "el_nivmf": 5}
 

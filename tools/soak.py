@@ -72,6 +72,7 @@ class Work:
             gallery.upsert(self.items(20), self.rng.permutation(ROWS)[:20])
         if number % 500 == 499:
             gallery.compact(keep_days=0)
+            self.reranker.compact()  # else it keeps the rows of the items that were replaced
 
 
 def main() -> int:

@@ -370,7 +370,7 @@ class FaissReranker(Generic[ArrayT]):
         return new
 
     def remove(self, ids: ArrayLike) -> None:
-        """Remove items, so that they are not found any more.
+        """Remove items, so that they are not found any more; their memory is free after `compact`.
 
         Parameters
         ----------
@@ -393,6 +393,8 @@ class FaissReranker(Generic[ArrayT]):
 
     def upsert(self, items: Distribution[ArrayT], ids: ArrayLike) -> None:
         """Put items in the place of those that have their ids, or add them where none has.
+
+        What was replaced takes memory until `compact`, as what was removed does: call that now and then.
 
         Parameters
         ----------
