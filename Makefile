@@ -114,6 +114,15 @@ mutants: build  ## plant small mistakes and say which of them no test sees (two 
 bench: build  ## run the asv suite in its quick form
 	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick
 
+# A machine of another name or with another kernel would be another line; of another processor it should be.
+bench-record: build  ## run the asv suite and keep its results beside this commit's name (half an hour; BENCH=<regex>: a part)
+	cd benches && ../$(BIN)/asv machine --yes --machine $(or $(MACHINE),local) --os "$$(uname -s)" --ram 0 > /dev/null \
+		&& ../$(BIN)/asv run --python=same --machine $(or $(MACHINE),local) --set-commit-hash "$$(git rev-parse HEAD)" \
+			--bench '$(or $(BENCH),.)'
+
+bench-pages: .venv/done  ## draw the kept results as pages, which the site then holds
+	cd benches && ../$(BIN)/asv publish
+
 # Commits are built without CUDA into one folder of cargo's; what they are measured with is this environment. At least 20 samples
 # of 20 ms: of asv's own number a fault of a factor of 1.3 in a call of 2 ms was not told from chance beside other work.
 bench-compare: .venv/done  ## measure HEAD against BASE=<commit> by turns; fails beyond FACTOR=1.15 (BENCH=<regex>: a part)

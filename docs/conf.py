@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 import typing
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -27,6 +28,9 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build"]
+# What `make bench-pages` has drawn, if it has.
+benchmarks = Path(__file__).parents[1] / "benches/.asv/html"
+html_extra_path = [str(benchmarks)] if benchmarks.is_dir() else []
 templates_path = ["_templates"]
 default_role = "py:obj"
 nitpicky = True
@@ -146,6 +150,8 @@ def overloads(
 
 def setup(app: Sphinx) -> None:
     """Add what Sphinx asks for names that it does not find, and what it reads docstrings by."""
+    if html_extra_path:
+        app.tags.add("benchmarks")
     app.connect("missing-reference", resolve)
     app.connect("autodoc-process-docstring", escape, priority=400)
     app.connect("autodoc-process-signature", overloads)
