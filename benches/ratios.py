@@ -301,6 +301,8 @@ def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
         "rerank": [
             partial(rerank, small if quick else 1_000_000, 128, 100 if quick else 1000, (3.0, 2.0), quick),
             partial(rerank, small if quick else 400_000, 512, 100 if quick else 300, (2.5, 2.3), quick),
+            partial(search.rerank_long, small if quick else 400_000, 128, 1.5, quick),
+            partial(search.rerank_long, small if quick else 200_000, 512, 2, quick),
             partial(search.rerank_vmf, small if quick else 200_000, 128, 15, quick),
             partial(search.rerank_vmf, small if quick else 100_000, 512, 40, quick),
             partial(search.paired, small if quick else 200_000, 128, quick),

@@ -300,6 +300,45 @@ def rerank_vmf(rows: int, dim: int, goal: float, quick: bool) -> Work:
     )
 
 
+def rerank_long(rows: int, dim: int, goal: float, quick: bool) -> Work:
+    """The best ten of the 1000 means nearest to each query, by isotropic MLS: from codes, and from the means alone."""
+    case, queries, count = CASES["mls isotropic"], 64, 1000
+    q, g = fields("isotropic", queries, dim, seed=1), fields("isotropic", rows, dim, seed=2)
+    ids = np.ascontiguousarray(np.argpartition(-(q[0] @ g[0].T), count, axis=1)[:, :count])
+    function = best(rescored(case), K)
+    want = function(np, tuple(doubled(x[:CHECKED]) for x in q), *compact(g, ids[:CHECKED]))[0]
+    pq, raw = distribution("isotropic", q), distribution("isotropic", g)
+    coded, prepared = pe.prepare(raw, "mls", codes=True), pe.prepare(raw, "mls")
+    half, products = pe.prepare(raw, "mls", dtype="float16"), np.empty((queries, count), np.float32)
+
+    def inner_products() -> np.ndarray:
+        faiss.fvec_inner_products_by_idx(*map(faiss.swig_ptr, (products, q[0], g[0], ids)), dim, queries, count)
+        return products
+
+    def top(result: Any) -> tuple[Any, Any]:
+        return result[0][:CHECKED], want
+
+    def dots(result: Any) -> tuple[Any, Any]:
+        return result[:CHECKED], np.einsum("qd,qkd->qk", doubled(q[0][:CHECKED]), doubled(g[0][ids[:CHECKED]]))
+
+    plain, work = "peaccel, prepared", 4.0 * dim * queries * count
+    faster = (Goal("faster", plain, goal), Goal("faster", "torch.compile"))
+    return Work(
+        f"rerank isotropic mls, {queries} x {count} into {rows:,} x {dim}",
+        "ns/pair",
+        queries * count,
+        "GB/s",
+        5 if quick else 15,
+        [
+            Side("peaccel, with codes", partial(pe.rerank, pq, coded, ids, K), top, work / 4, faster),
+            Side(plain, partial(pe.rerank, pq, prepared, ids, K), top, work),
+            Side("peaccel, prepared in float16", partial(pe.rerank, pq, half, ids, K), work=work / 2),
+            Side("torch.compile", bind("torch.compile", function, q, g, ids), top, work),
+            Side("faiss inner products by id", inner_products, dots, work),
+        ],
+    )
+
+
 def paired(rows: int, dim: int, quick: bool) -> Work:
     """Diagonal MLS of equal rows: a stream of four arrays."""
     case = CASES["mls diagonal"]

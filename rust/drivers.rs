@@ -194,11 +194,11 @@ pub fn candidates<T: Float>(
     }
     parallel::for_each(parts, interrupted, |(i, row, out, saved): (usize, &[i64], &mut [T], &mut [T])| {
         out.fill(T::from_f64(f64::NEG_INFINITY));
-        let save = !saved.is_empty();
-        scores_of(pair, i, row, save, |place, score, number| {
-            out[place] = score;
+        let (save, (rows, places)) = (!saved.is_empty(), listed(row));
+        scores_of(pair, i, &rows, save, |at, score, number| {
+            out[places[at]] = score;
             if save {
-                saved[place] = number;
+                saved[places[at]] = number;
             }
         });
     })
@@ -207,38 +207,43 @@ pub fn candidates<T: Float>(
 /// The best k candidates of each query.
 pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>, best: Best<T>) -> Result<(), Error> {
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
-    let (queries, count) = (candidates.rows(), candidates.stored());
+    let (queries, count, k) = (candidates.rows(), candidates.stored(), best.k);
+    let find = |query: usize, candidates: &[i64], top: &mut TopK<T>| {
+        let (rows, _) = listed(candidates);
+        match pair.best_listed(query, &rows, k) {
+            Some(found) => found.drain_into(top),
+            None => scores_of(pair, query, &rows, false, |place, score, _| top.push(score, rows[place] as i64)),
+        }
+    };
     if count > LONG {
         let scan: &Scan<TopK<T>> = &|query, places, _, tops| {
-            let (i, row, count) = (query.start, &candidates.row(query.start)[places.clone()], places.len());
-            scores_of(pair, i, row, false, |place, score, _| tops[0].push(score, row[place]));
-            count
+            find(query.start, &candidates.row(query.start)[places.clone()], &mut tops[0]);
+            places.len()
         };
         return search_by_shards(queries, count, 1, 1, best, scan).map(|_| ());
     }
-    let parts = best.scores.chunks_mut(best.k).zip(best.ids.chunks_mut(best.k)).enumerate().collect();
+    let parts = best.scores.chunks_mut(k).zip(best.ids.chunks_mut(k)).enumerate().collect();
     parallel::for_each(parts, best.interrupted, |(i, (scores, ids)): (usize, (&mut [T], &mut [i64]))| {
-        let (mut top, row) = (TopK::new(best.k), candidates.row(i));
-        scores_of(pair, i, row, false, |place, score, _| top.push(score, row[place]));
+        let mut top = TopK::new(k);
+        find(i, candidates.row(i), &mut top);
         top.write(scores, ids);
     })
 }
 
-/// Calls `take(position, score, saved)` for each of a query's candidates, except for those that name no row (-1).
+/// Calls `take(position, score, saved)` for each of a query's rows.
 fn scores_of<T: Float>(
     pair: &dyn PairScore<T>,
     query: usize,
-    candidates: &[i64],
+    rows: &[usize],
     save: bool,
     mut take: impl FnMut(usize, T, T),
 ) {
-    let (rows, places) = listed(candidates);
     let (mut scores, mut saved) = ([T::default(); BLOCK], [T::default(); BLOCK]);
     for first in (0..rows.len()).step_by(BLOCK) {
         let scores = &mut scores[..BLOCK.min(rows.len() - first)];
         let numbers = if save { &mut saved[..] } else { &mut [] };
         pair.score(Rows::Same(query), Rows::List(&rows[first..]), scores, numbers);
-        for ((&place, &score), &saved) in places[first..].iter().zip(scores.iter()).zip(&saved) {
+        for ((place, &score), &saved) in (first..).zip(scores.iter()).zip(&saved) {
             take(place, score, saved);
         }
     }

@@ -3,6 +3,7 @@
 use super::{search, segment, tiles, Best, Gradient, Inputs, Rows, Side, Tile, TileGradient};
 use crate::error::Error;
 use crate::simd::{dispatch, Float, Kernel, Simd};
+use crate::topk::TopK;
 use crate::view::View;
 use std::ops::Range;
 
@@ -63,6 +64,11 @@ pub trait PairKernel: Sync + Sized {
     /// Adds the gradients of the items `rows` of both sides over pairs of equal rows.
     fn backward_paired<S: Simd>(&self, rows: Range<usize>, weights: &[Self::Elem], out: &mut TileGradient<Self::Elem>);
 
+    /// The best k of a query's candidates, found sooner than by scoring all of them; None where the family has no such way.
+    fn best_listed(&self, _query: usize, _rows: &[usize], _k: usize) -> Option<TopK<Self::Elem>> {
+        None
+    }
+
     /// Exact top-k of all queries over the whole gallery; overridden where a family has a faster way to the same result. Returns
     /// how many pairs were scored by the pair function: the others cannot be among the best.
     fn search(&self, best: Best<Self::Elem>) -> Result<usize, Error> {
@@ -97,6 +103,10 @@ pub trait PairScore<T>: Sync {
     }
     /// Adds the gradient of an item, given the gradient `by_per_item` with respect to its numbers per item.
     fn finish(&self, _side: Side, _row: usize, _by_per_item: &[T], _out: &mut Gradient<T>) {}
+    /// See [`PairKernel::best_listed`].
+    fn best_listed(&self, _query: usize, _rows: &[usize], _k: usize) -> Option<TopK<T>> {
+        None
+    }
     /// See [`PairKernel::search`].
     fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
@@ -125,6 +135,9 @@ impl<T: Float, P: PairKernel<Elem = T>> PairScore<T> for P {
     }
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         dispatch(BackwardPaired { pair: self, rows, weights, out });
+    }
+    fn best_listed(&self, query: usize, rows: &[usize], k: usize) -> Option<TopK<T>> {
+        PairKernel::best_listed(self, query, rows, k)
     }
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         PairKernel::search(self, best)

@@ -6,6 +6,7 @@
 //! pairs out by inner products of register tiles and scores the others; `filter` has the proof that no result is lost. The maths of each score
 //! is in `formulas`, `normals`, `vmf` and `match_probability`.
 
+use crate::codes::Codes;
 use crate::drivers::{
     segment, Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES,
 };
@@ -15,11 +16,13 @@ use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score
 use crate::panels::Packed;
 use crate::rows::{self, reduce, DIFFERENCES, PRODUCTS};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Simd, V};
+use crate::topk::TopK;
 use crate::view::{Matrix, View};
 use std::ops::Range;
 use std::sync::OnceLock;
 
 mod all_pairs;
+mod coded;
 mod filter;
 mod formulas;
 mod match_probability;
@@ -40,6 +43,8 @@ pub struct DotScore<'a, T, F> {
     pub formula: F,
     /// The gallery as panels with squared norms, if it was prepared.
     pub packed: Option<Packed<'a, T>>,
+    /// The codes of the gallery's rows, if candidates are to be ruled out by these.
+    pub codes: Option<Codes<'a>>,
     /// The squared distances or inner products of the pairs, if scoring wrote them down for the gradients.
     pub saved: Option<&'a [T]>,
     /// The squared norms of all queries and of all gallery rows, once a gradient asks for them.
@@ -58,12 +63,13 @@ const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared
 
 /// The pair function of this formula.
 fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
-    let (packed, saved) = match request.purpose {
-        Purpose::Scores(_) => (None, None),
-        Purpose::Search(packed, _) => (packed, None),
-        Purpose::Gradients(saved) => (None, saved),
+    let (packed, codes, saved) = match request.purpose {
+        Purpose::Scores(_) => (None, None, None),
+        Purpose::Rerank(_, codes) => (None, codes.filter(|_| F::SIEVED), None),
+        Purpose::Search(packed, _) => (packed, None, None),
+        Purpose::Gradients(saved) => (None, None, saved),
     };
-    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, saved, norms: OnceLock::new() }))
+    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, codes, saved, norms: OnceLock::new() }))
 }
 
 /// What a formula takes of a block of pairs, as float64 arrays from which pairs are loaded into lanes.
@@ -417,6 +423,12 @@ impl<T: Float, F: Formula> PairKernel for DotScore<'_, T, F> {
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         filter::search(self, best)
+    }
+
+    fn best_listed(&self, query: usize, rows: &[usize], k: usize) -> Option<TopK<T>> {
+        self.codes
+            .filter(|_| rows.len() >= k.saturating_mul(coded::LONG))
+            .map(|codes| coded::best(self, &codes, query, rows, k))
     }
 }
 

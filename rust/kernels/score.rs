@@ -3,6 +3,7 @@
 //! Dispatch on the CPU and on a GPU, checks of arguments, sizes of workspaces and the records of the Python layer come from
 //! [`Facts`]; nothing else knows a kernel by its name.
 
+use crate::codes::Codes;
 use crate::drivers::{Inputs, PairScore, Prune};
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
@@ -127,6 +128,8 @@ impl Facts {
 pub enum Purpose<'a, T> {
     /// The scores of so many pairs.
     Scores(usize),
+    /// The best of so many candidates, of whose rows there may be codes.
+    Rerank(usize, Option<Codes<'a>>),
     /// A search for the best of a gallery, which may be prepared.
     Search(Option<Packed<'a, T>>, Prune),
     /// Gradients, given what scoring the same pairs saved for them, if anything.

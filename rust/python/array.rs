@@ -95,6 +95,11 @@ impl Element for i64 {
     }
 }
 
+impl Element for u8 {
+    fn is(kind: ElementType) -> bool {
+        kind == ElementType::UnsignedInteger { bytes: 1 }
+    }
+}
 impl Element for u16 {
     fn is(kind: ElementType) -> bool {
         matches!(kind, ElementType::Float { bytes: 2 } | ElementType::UnsignedInteger { bytes: 2 })

@@ -2,6 +2,7 @@
 
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
+use crate::codes::{self, Codes};
 use crate::drivers::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::error::Error;
 use crate::kernels::dot_scores;
@@ -11,7 +12,7 @@ use crate::panels::{self, Packed};
 use crate::parallel;
 use crate::simd::Float;
 use crate::special::bessel::BothOrders;
-use crate::view::Matrix;
+use crate::view::{Matrix, View};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -167,14 +168,17 @@ pub fn score_backward(
     Ok(())
 }
 
-/// The best k of each query's candidates [Q, K], -1 = none, into scores and ids [Q, k].
+/// The best k of each query's candidates [Q, K], -1 = none, into scores and ids [Q, k]. `codes` are those of the gallery's rows, by
+/// which candidates are ruled out.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
 pub fn rerank(
     py: Python<'_>,
     name: &str,
     arrays: FiveArrays,
     draws: Draws,
     candidates: Array,
+    codes: Option<Array>,
     scores: Array,
     ids: Array,
 ) -> PyResult<()> {
@@ -185,12 +189,52 @@ pub fn rerank(
             let candidates = candidates.view::<i64>()?;
             ensure(candidates.rows() == inputs.mu1.rows(), || "candidates need a row per query".into())?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let count = candidates.rows() * candidates.stored();
-            let pair = T::pair(kernel, &Request { inputs, purpose: Purpose::Scores(count), draws, orders: &orders })?;
+            let codes = codes.as_ref().map(Array::view::<u8>).transpose()?;
+            let codes = codes.map(|bytes| codes_of(bytes, &inputs.mu2)).transpose()?;
+            let purpose = Purpose::Rerank(candidates.rows() * candidates.stored(), codes);
+            let pair = T::pair(kernel, &Request { inputs, purpose, draws, orders: &orders })?;
             drivers::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
         })
     })?;
     Ok(())
+}
+
+/// Codes, which must be those of a row each.
+fn codes_of<'a, T: Float>(bytes: View<'a, u8>, rows: &Matrix<T>) -> Result<Codes<'a>, Error> {
+    let codes = Codes::new(bytes, rows.stored()).filter(|codes| codes.rows() == rows.rows());
+    codes.ok_or_else(|| Error::Value("the codes do not fit the rows".into()))
+}
+
+/// Writes the codes of rows [G, D] with their uncertainties [G, 1], both of float64 (`double`), float32 or halves, to
+/// [G, `codes_width(D)`] bytes.
+#[pyfunction]
+pub fn encode(py: Python<'_>, rows: Array, uncertainties: Array, double: bool, codes: Array) -> PyResult<()> {
+    py.detach(|| {
+        let codes = codes.output::<u8>()?;
+        if double {
+            encode_parts(&rows.matrix::<f64>()?, &uncertainties.matrix()?, codes)
+        } else {
+            encode_parts(&rows.matrix::<f32>()?, &uncertainties.matrix()?, codes)
+        }
+    })?;
+    Ok(())
+}
+
+fn encode_parts<T: Float>(rows: &Matrix<T>, uncertainties: &Matrix<T>, codes: &mut [u8]) -> Result<(), Error> {
+    let width = codes::width(rows.stored());
+    let fits = uncertainties.rows() == rows.rows() && uncertainties.stored() == 1;
+    ensure(fits && codes.len() == rows.rows() * width, || "the codes do not fit the rows".into())?;
+    let parts = codes.chunks_mut(ROWS * width).enumerate().collect();
+    parallel::for_each(parts, &interrupted, |(part, codes): (usize, &mut [u8])| {
+        let first = part * ROWS;
+        codes::encode(rows, uncertainties, first..rows.rows().min(first + ROWS), codes);
+    })
+}
+
+/// The bytes that the codes of a row of D elements take.
+#[pyfunction]
+pub fn codes_width(dim: usize) -> usize {
+    codes::width(dim)
 }
 
 /// The outputs for the best k of every query.

@@ -8,7 +8,7 @@ from typing import Any
 
 from peaccel import _core
 from peaccel.ops import _numpy
-from peaccel.ops._array import Array, as_numpy, as_stored
+from peaccel.ops._array import Array, Numpy, as_numpy, as_stored
 from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
 
 __all__ = [
@@ -85,9 +85,9 @@ def score_backward(
     return out
 
 
-def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array, Array]:
+def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Numpy | None = None) -> tuple[Array, Array]:
     """As `_numpy.rerank`."""
-    scores, ids = _numpy.rerank(op, inputs, candidates, k)
+    scores, ids = _numpy.rerank(op, inputs, candidates, k, codes)
     return _tensor(scores), _tensor(ids)
 
 

@@ -72,15 +72,21 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwi
     return compute(op, inputs, candidates, pairwise)
 
 
-def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array, Array]:
-    """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, and detached."""
+def rerank(
+    op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: np.ndarray[Any, Any] | None = None
+) -> tuple[Array, Array]:
+    """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, and detached.
+
+    ``codes`` are those of the gallery's means, by which the host rules candidates out, if it has any.
+    """
     if not is_torch(inputs.mu1):
-        return _numpy.rerank(op, inputs, candidates, k)
+        return _numpy.rerank(op, inputs, candidates, k, codes)
     if is_traced(inputs.mu1):  # eager calls do without an operator, which costs time
         scores, ids = _torch().rerank(op, inputs, candidates, k)
         return scores, ids
-    rerank = _cuda.rerank if _on_gpu(inputs.mu1) else _cpu.rerank
-    return rerank(op, inputs, candidates, k)
+    if _on_gpu(inputs.mu1):
+        return _cuda.rerank(op, inputs, candidates, k)
+    return _cpu.rerank(op, inputs, candidates, k, codes)
 
 
 def search(

@@ -14,7 +14,7 @@ from peaccel.ops._array import Array, as_stored, lies_adjacent, widened
 from peaccel.ops._definitions import Draws, Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
 from peaccel.ops._seed import SEEDS, as_integer
 
-__all__ = ["elementwise", "panels", "rerank", "sample", "sample_backward", "score", "score_backward", "search"]
+__all__ = ["codes", "elementwise", "panels", "rerank", "sample", "sample_backward", "score", "score_backward", "search"]
 
 Numpy: TypeAlias = np.ndarray[Any, Any]
 
@@ -138,12 +138,15 @@ def score_backward(
     return out
 
 
-def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Numpy, Numpy]:
-    """The scores and ids [Q, k] of the best k candidates; -inf and -1 where there are fewer than k."""
+def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Numpy | None = None) -> tuple[Numpy, Numpy]:
+    """The scores and ids [Q, k] of the best k candidates; -inf and -1 where there are fewer than k.
+
+    ``codes`` are those of the gallery's means, if it has any: by them candidates are ruled out, with the same result.
+    """
     arrays, draws = _buffers(op, inputs)
     scores = np.empty((len(candidates), k), arrays[0].dtype)
     ids = np.empty(scores.shape, np.int64)
-    _core.rerank(op.name, arrays, draws, _buffer(candidates), scores, ids)
+    _core.rerank(op.name, arrays, draws, _buffer(candidates), codes, scores, ids)
     return scores, ids
 
 
@@ -172,3 +175,11 @@ def panels(mu: Array, uncertainty: Array) -> list[Numpy]:
     norms = np.empty(len(stored), np.float64 if double else np.float32)
     _core.pack(stored, order, panels, norms)
     return [panels, norms, order]
+
+
+def codes(mu: Array, uncertainty: Array) -> Numpy:
+    """8-bit codes of the gallery's means [G, D], a row of bytes for each, with its uncertainty [G]."""
+    stored = _buffer(mu, mean=True)
+    codes = np.empty((len(stored), _core.codes_width(stored.shape[1])), np.uint8)
+    _core.encode(stored, _buffer(uncertainty), stored.dtype == np.float64, codes)
+    return codes

@@ -20,6 +20,7 @@ from peaccel.reranker.inner_product_features import FirstStageReference
 from peaccel.reranker.items import StoredItems
 from peaccel.reranker.linearisation import Typical
 from peaccel.reranker.vectors import FirstStage, Vectors
+from peaccel.retrieval.prepared import Prepared
 from peaccel.scores import Score, get, spelled
 
 __all__ = ["about_features", "arrays_of_features", "checksum", "features_of", "read", "verify", "write"]
@@ -29,7 +30,7 @@ INDEX, ITEMS, ABOUT = NAMES = "index.faiss", "items.safetensors", "reranker.json
 KINDS = {kind.__name__: kind for kind in Distribution.__subclasses__()}
 
 
-def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> None:
+def write(folder: PathLike, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
     """Save the parts of a reranker in a folder; where anything is wrong, what stood there stays."""
     folder = Path(folder)
     _require_replaceable(folder)
@@ -64,14 +65,15 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
             "following": items.next_id,
             **about_features(vectors.features),
             "radius": vectors.radius,
-            "pack": pack,
+            "pack": prepared.packed,
+            "codes": prepared.coded,
             **{f"crc32 of {name}": checksum(fresh / name) for name in (INDEX, ITEMS)},
             **{f"bytes of {name}": (fresh / name).stat().st_size for name in (INDEX, ITEMS)},
         }
         (fresh / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
 
 
-def read(folder: PathLike, *, mmap: bool = False) -> tuple[Indexed, Vectors, bool]:
+def read(folder: PathLike, *, mmap: bool = False) -> tuple[Indexed, Vectors, bool, bool]:
     """Read the parts that `write` has saved, or map them, which looks at the sizes of the files alone."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -80,8 +82,8 @@ def read(folder: PathLike, *, mmap: bool = False) -> tuple[Indexed, Vectors, boo
     if mmap:
         _require_sizes(folder, about)
         index, arrays = faiss_index.read(str(folder / INDEX), mmap=True), _mapped(folder / ITEMS, about)
-        # Bits do not depend on packing, which would copy the gallery.
-        about |= {"pack": False}
+        # Bits do not depend on packing and codes, which would copy the gallery.
+        about |= {"pack": False, "codes": False}
     else:
         safetensors = _safetensors()
         verify(folder, about)
@@ -93,7 +95,7 @@ def read(folder: PathLike, *, mmap: bool = False) -> tuple[Indexed, Vectors, boo
         if index.ntotal != held:
             raise ValueError(f"the index holds {index.ntotal} items, expected {held}")
         indexed = Indexed(index, items, mapped_from=folder.absolute() if mmap else None)
-        return indexed, Vectors(features, score, index.d, about["radius"]), about["pack"]
+        return indexed, Vectors(features, score, index.d, about["radius"]), about["pack"], about["codes"]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / ABOUT}: does not describe the files beside it: {error}") from None
 

@@ -40,6 +40,7 @@ from peaccel.validation import checked_candidates, compute_dtype, converted, plu
 __all__ = ["Prepared", "ScorePlan", "gallery_inputs", "plan", "prepare"]
 
 BLOCK = 8192  # rows of halves that are converted at a time
+CODES = 2  # the position of codes among what a pair takes of a gallery
 FRESH = 1 << 25  # bytes above which memory comes as new pages, and a gradient costs more than a copy of few rows
 
 
@@ -56,6 +57,8 @@ class Prepared(Generic[ArrayT]):
         need not compare it.
     packed
         Whether rows or panels are laid out for search, which takes memory.
+    coded
+        Whether there are 8-bit codes of the means, by which `rerank` rules candidates out.
     distribution
         The gallery itself, in the dtype in which it is stored; and its `kind`, `dim` and `mu` [G, D].
 
@@ -67,15 +70,22 @@ class Prepared(Generic[ArrayT]):
     """
 
     def __init__(
-        self, gallery: Distribution[ArrayT], score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()
+        self,
+        gallery: Distribution[ArrayT],
+        score: Score,
+        *,
+        pack: bool = True,
+        codes: bool = False,
+        pairs: Sequence[Pair] = (),
     ) -> None:
         self.score = score.snapshot()
         self.distribution = gallery
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
-        self.packed = pack
+        self.packed, self.coded = pack, codes
         # Keys compare by value: a score that was unpickled has pairs of its own, equal to those of the first.
         self._inputs: dict[Pair, tuple[Array, Array]] = {}
         self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
+        self._codes: dict[Pair, np.ndarray[Any, Any]] = {}
         self._copies: dict[Pair, list[Array]] = {}
         # Where all items have one variance: the one that all queries have, and the pair for these.
         self._variance = common_variance(gallery)
@@ -88,7 +98,7 @@ class Prepared(Generic[ArrayT]):
     def __reduce__(self) -> tuple[Any, ...]:
         weighted = self._weighted and self._weighted[1]
         pairs = tuple(pair for pair in self._inputs if pair is not weighted)
-        return _laid_out, (self.distribution, self.score, self.packed, pairs, weighted in self._inputs)
+        return _laid_out, (self.distribution, self.score, self.packed, self.coded, pairs, weighted in self._inputs)
 
     def __len__(self) -> int:
         return len(self.distribution)
@@ -100,7 +110,8 @@ class Prepared(Generic[ArrayT]):
     def nbytes(self) -> int:
         """Bytes held, the gallery's own arrays included."""
         made = (x for of_pairs in (self._copies, self._panels) for arrays in of_pairs.values() for x in arrays)
-        return sum(int((x[:1] if is_repeated(x) else x).nbytes) for x in (*self.distribution.arrays, *made))
+        arrays = *self.distribution.arrays, *made, *self._codes.values()
+        return sum(int((x[:1] if is_repeated(x) else x).nbytes) for x in arrays)
 
     def pair(self, queries: Distribution) -> Pair:
         """How the score takes these queries with the gallery, by weighted squares where all have one variance.
@@ -118,7 +129,7 @@ class Prepared(Generic[ArrayT]):
         laid_out, numbers = self._weighted, as_numpy(var1)
         if laid_out is None or not np.array_equal(numbers, laid_out[0]):
             if laid_out is not None:
-                for of_pairs in (self._inputs, self._panels, self._copies):
+                for of_pairs in (self._inputs, self._panels, self._codes, self._copies):
                     of_pairs.pop(laid_out[1], None)
             laid_out = numbers.copy(), weighted_pair(pair, self.mu, var1, self._variance, self.score.params)
             self._weighted = laid_out
@@ -128,6 +139,7 @@ class Prepared(Generic[ArrayT]):
         """Compute ahead what the pair needs of the gallery."""
         self.inputs(pair)
         self.panels(pair)
+        self.codes(pair)
 
     def inputs(self, pair: Pair) -> tuple[ArrayT, ArrayT]:
         """``gallery_inputs`` of the gallery, computed at the first call for a pair."""
@@ -144,7 +156,7 @@ class Prepared(Generic[ArrayT]):
 
     def extended(self, gallery: Distribution[ArrayT]) -> Prepared[ArrayT]:
         """The same for a gallery that begins with the items of this one, of which nothing is computed again."""
-        size, new = len(self), Prepared(gallery, self.score, pack=False)
+        size, new = len(self), Prepared(gallery, self.score, pack=False, codes=self.coded)
         if not size:  # arrays of no items share an address
             return new
         if new._variance is not None:
@@ -163,21 +175,33 @@ class Prepared(Generic[ArrayT]):
                     arrays.append(grown)
                     new._copies.setdefault(pair, []).append(grown)
             new._inputs[pair] = arrays[0], arrays[1]
+            if pair in self._codes:
+                rows = _numpy.codes(*map(_detached, added))
+                buffer = appended(self._growing.get((pair, CODES), self._codes[pair]), size, rows)
+                new._growing[pair, CODES], new._codes[pair] = buffer, buffer[: len(gallery)]
         return new
 
     def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search these, made at the first call for a pair; None for other ops."""
-        wanted = self.packed and pair.op.layout == "panels"
-        wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
-        if wanted and pair not in self._panels:
+        if self.packed and self._on_host(pair) and pair not in self._panels:
             self._panels[pair] = _numpy.panels(*self.inputs(pair))
         return self._panels.get(pair)
 
+    def codes(self, pair: Pair) -> np.ndarray[Any, Any] | None:
+        """8-bit codes of the means, for the same ops, made at the first call for a pair; None for other ops."""
+        if self.coded and self._on_host(pair) and pair not in self._codes:
+            self._codes[pair] = _numpy.codes(*self.inputs(pair))
+        return self._codes.get(pair)
+
+    def _on_host(self, pair: Pair) -> bool:
+        """Whether an op of one inner product reads the gallery here."""
+        return pair.op.layout == "panels" and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
+
 
 def _laid_out(
-    gallery: Distribution[ArrayT], score: Score, pack: bool, pairs: Sequence[Pair], weighted: bool
+    gallery: Distribution[ArrayT], score: Score, pack: bool, codes: bool, pairs: Sequence[Pair], weighted: bool
 ) -> Prepared[ArrayT]:
-    prepared = Prepared(gallery, score, pack=pack, pairs=pairs)
+    prepared = Prepared(gallery, score, pack=pack, codes=codes, pairs=pairs)
     if weighted:
         prepared.lay_out(prepared.pair(gallery))
     return prepared
@@ -207,7 +231,9 @@ def _counterpart(x: Array, d: Distribution, other: Distribution) -> Array:
     return namespace(x).broadcast_to(x[:1], (len(other), *x.shape[1:]))
 
 
-def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: str | None = None) -> Prepared[ArrayT]:
+def prepare(
+    gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: str | None = None, *, codes: bool = False
+) -> Prepared[ArrayT]:
     """All that a score can compute ahead of its queries: a copy of the gallery packed for search, norms, shifted means.
 
     Parameters
@@ -221,6 +247,11 @@ def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: st
         take half the memory, and half of what reranking and search read of it; they are widened to float32 and scored
         as that. Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding
         would move it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it.
+    codes
+        Whether to keep the means as 8-bit integers too, D + 24 bytes an item, for scores of one inner product: `rerank`
+        and `FaissReranker` read these first, and the means themselves of candidates that may be among the best k. What
+        they return is the same to the last bit. It pays where the gallery is larger than the cache, from D = 128 or so
+        and a hundred candidates on.
 
     Returns
     -------
@@ -230,7 +261,8 @@ def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: st
     Raises
     ------
     TypeError
-        gallery is not a distribution, or the score takes no such gallery.
+        gallery is not a distribution, or the score takes no such gallery; codes of a gallery that the score reads in
+        another way, or on a GPU.
     ValueError
         Unknown score or dtype.
 
@@ -255,9 +287,15 @@ def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: st
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
     # Most queries are of the gallery's own kind and variance; what others need is computed when they come.
-    prepared = Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record)
+    prepared = Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record, codes=codes)
     own = gallery.kind in kinds
-    prepared.lay_out(prepared.pair(prepared.distribution) if own else record.pair(kinds[0], gallery.kind))
+    pair = prepared.pair(prepared.distribution) if own else record.pair(kinds[0], gallery.kind)
+    if codes and not prepared._on_host(pair):
+        what = f"{gallery.kind} on {device_of(gallery.mu)}"
+        raise TypeError(
+            f"prepare: codes=True, expected a score of one inner product on the CPU, got {record.name} of {what}"
+        )
+    prepared.lay_out(pair)
     return prepared
 
 
@@ -297,6 +335,10 @@ class ScorePlan(NamedTuple):
     def panels(self) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, if it is prepared and the op searches these."""
         return None if self.prepared is None else self.prepared.panels(self.pair)
+
+    def codes(self) -> np.ndarray[Any, Any] | None:
+        """8-bit codes of the gallery's means, if it is prepared with these."""
+        return None if self.prepared is None else self.prepared.codes(self.pair)
 
 
 @quiet

@@ -108,7 +108,7 @@ fn scan<T: Float, F: Formula>(
         limits: vec![T::from_f64(f64::INFINITY); tiles.padded()],
         pools,
         slack: slack::<T>(dim),
-        smallest: (6 * dim + 20) as f64 * T::SMALLEST,
+        smallest: smallest::<T>(dim),
         scored: 0,
         group: NO_ROWS,
         rows: &[],
@@ -164,11 +164,15 @@ fn products<T: Float, F: Formula>(
 /// most D/L + log2 L + 3 roundings of a relative u each (fewer, as four chains share them). The pair function's sum errs by at
 /// most (D/L + log2 L + 5) u x with x <= 2 n, or, of an inner product, by (D/L + log2 L + 3) u |a||b|. Together this is below (2
 /// D + 3 D/L + 26) u n for L = 8 or 16; the factor 1.01 covers the terms in u^2 (D u < 0.01) and the norms' own rounding. Where
-/// products are subnormal, each of the at most 6 D + 20 roundings errs by up to half the smallest number instead, which
-/// [`Filter`] takes off as well.
-fn slack<T: Float>(dim: usize) -> f64 {
+/// products are subnormal, each of the at most 6 D + 20 roundings errs by up to half the smallest number instead ([`smallest`]).
+pub fn slack<T: Float>(dim: usize) -> f64 {
     let (dim, lanes) = (dim as f64, T::LANES as f64);
     1.01 * (2.0 * dim + 3.0 * dim / lanes + 26.0) * T::ROUNDOFF
+}
+
+/// A bound on what roundings of subnormal numbers add to that, not relative to anything.
+pub fn smallest<T: Float>(dim: usize) -> f64 {
+    (6 * dim + 20) as f64 * T::SMALLEST
 }
 
 /// Two sieves: they find the rows whose score may reach the query's threshold, and of these the rows that may be among the best
@@ -310,7 +314,7 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
                 dot.to_f64()
             };
             let uncertainty = self.score.inputs.uncertainty2.first(row);
-            if self.pools[query].push(Passed { x, norm, uncertainty, row }) {
+            if self.pools[query].push(Passed { x, within: 0.0, norm, uncertainty, row }) {
                 self.weigh(query);
             }
         }

@@ -19,9 +19,11 @@ pub struct Pool<T> {
     pub top: TopK<T>,
 }
 
-/// A row that passed the first sieve: squared distance or inner product as the panels find it, squared norm and uncertainty.
+/// A row that passed the first sieve: squared distance or inner product as a product of matrices or of codes finds it, how far it
+/// may lie from that of the row, but for roundings, squared norm and uncertainty.
 pub struct Passed {
     pub x: f64,
+    pub within: f64,
     pub norm: f64,
     pub uncertainty: f64,
     pub row: usize,
@@ -35,7 +37,7 @@ struct Bounded {
 }
 
 /// Rows that go through the second sieve together.
-const WEIGHED: usize = 32;
+pub const WEIGHED: usize = 32;
 
 impl<T: Float> Found for Pool<T> {
     fn new(k: usize) -> Self {
@@ -58,6 +60,16 @@ impl<T: Float> Pool<T> {
     pub fn push(&mut self, row: Passed) -> bool {
         self.passed.push(row);
         self.passed.len() == WEIGHED
+    }
+
+    /// Adds a row of whose score nothing is known.
+    pub fn keep(&mut self, row: usize) {
+        self.bounded.push(Bounded { least: f64::NEG_INFINITY, most: f64::NAN, row });
+    }
+
+    /// How many rows passed the second sieve.
+    pub fn len(&self) -> usize {
+        self.bounded.len()
     }
 
     /// Once there are many rows, drops those that cannot be among the best. If too many are left, near-duplicates or NaN that
@@ -121,19 +133,20 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
         let load = V::<S, f64>::load;
         let Pool { threshold, passed, bounded, .. } = self.pool;
         for rows in passed.chunks(V::<S, f64>::LANES) {
-            let [mut x, mut norms, mut uncertainties] = [[0.0; f64::LANES]; 3];
+            let [mut x, mut within, mut norms, mut uncertainties] = [[0.0; f64::LANES]; 4];
             for (lane, row) in rows.iter().enumerate() {
-                (x[lane], norms[lane], uncertainties[lane]) = (row.x, row.norm, row.uncertainty);
+                (x[lane], within[lane]) = (row.x, row.within);
+                (norms[lane], uncertainties[lane]) = (row.norm, row.uncertainty);
             }
             let norms = (V::<S, f64>::from(self.query.norm), load(&norms));
             let uncertainties = (V::<S, f64>::from(self.query.uncertainty), load(&uncertainties));
-            let (x, slack) = (load(&x), self.slack * (norms.0 + norms.1));
+            let (x, within, slack) = (load(&x), load(&within), self.slack * (norms.0 + norms.1));
             let (best, worst) = if F::DIFFERENCE {
-                let slack = slack + self.smallest;
+                let slack = slack + (within + self.smallest);
                 // A squared distance is never negative, so neither need its lower bound be.
                 ((x - slack).max(0.0), x + slack)
             } else {
-                let slack = slack.mul_add(0.5, self.smallest);
+                let slack = slack.mul_add(0.5, within + self.smallest);
                 (x + slack, x - slack)
             };
             let per_item = (

@@ -38,7 +38,7 @@ fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
         return Err(Error::Value(format!("n is {}, expected 1 .. {DRAWS}", draws.1)));
     }
     let count = match request.purpose {
-        Purpose::Scores(count) => count,
+        Purpose::Scores(count) | Purpose::Rerank(count, _) => count,
         _ => inputs.mu1.rows().saturating_mul(inputs.mu2.rows()),
     };
     Ok(Box::new(SampledScore::<_, _, P, R>::new(inputs, (mu, uncertainty), draws, comparison, count)))
