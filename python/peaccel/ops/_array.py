@@ -28,6 +28,7 @@ __all__ = [
     "bfloat16",
     "device_of",
     "dtype_name",
+    "empty",
     "from_given",
     "full",
     "is_repeated",
@@ -237,12 +238,25 @@ def appended(buffer: Array, size: int, new: Array) -> Array:
     if is_repeated(buffer) and is_repeated(new) and bool((buffer[:1] == new[:1]).all()):
         return repeated(buffer[:1], stop)
     if stop > len(buffer):
-        shape = (max(2 * size, stop), *buffer.shape[1:])
-        grown = buffer.new_empty(shape) if is_torch(buffer) else np.empty(shape, buffer.dtype)
+        grown = empty((max(2 * size, stop), *buffer.shape[1:]), buffer)
         grown[:size] = buffer[:size]
         buffer = grown
     buffer[size:stop] = new
     return buffer
+
+
+def empty(shape: tuple[int, ...], like: Array) -> Array:
+    """An array of the kind, dtype and device of another, not filled.
+
+    Tensors on the CPU lie in numpy's memory, for which it asks for large pages: rows at random places of a large array
+    are read in three quarters of the time.
+    """
+    if not is_torch(like):
+        return np.empty(shape, like.dtype)
+    if device_of(like) != "cpu":
+        return like.new_empty(shape)
+    stored = sys.modules["torch"].from_numpy(np.empty(shape, as_stored(like[:0]).dtype))
+    return stored if stored.dtype == like.dtype else stored.view(like.dtype)
 
 
 def repeated(row: Array, count: int) -> Array:

@@ -22,6 +22,7 @@ from peaccel.ops._array import (
     as_numpy,
     device_of,
     dtype_name,
+    empty,
     is_repeated,
     is_torch,
     is_traced,
@@ -146,7 +147,7 @@ class Prepared(Generic[ArrayT]):
         if pair not in self._inputs:
             mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
             if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:
-                rows = namespace(mu).concatenate((mu, uncertainty), -1)  # the kernel reads views of the halves
+                rows = _side_by_side(mu, uncertainty)  # the kernel reads views of the halves
                 self._copies[pair] = [rows]
                 mu, uncertainty = rows[:, : self.dim], rows[:, self.dim :]
             else:
@@ -196,6 +197,14 @@ class Prepared(Generic[ArrayT]):
     def _on_host(self, pair: Pair) -> bool:
         """Whether an op of one inner product reads the gallery here."""
         return pair.op.layout == "panels" and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
+
+
+def _side_by_side(mu: Array, uncertainty: Array) -> Array:
+    if is_traced(mu) or transformed(mu):
+        return namespace(mu).concatenate((mu, uncertainty), -1)
+    rows = empty((len(mu), 2 * mu.shape[1]), mu)
+    rows[:, : mu.shape[1]], rows[:, mu.shape[1] :] = mu, uncertainty
+    return rows
 
 
 def _laid_out(
