@@ -70,7 +70,8 @@ def test_a_gain_of_a_confidence_is_drawn_with_what_it_is_compared_with():
     blurred = given["calibrated"] + 0.1 * given["useless"]
     cluster, rng = np.repeat(np.arange(60), EACH), np.random.default_rng(0)
     resamples = Resamples(cluster, 1)
-    first, second = (confidences.areas_of(right, x, resamples) for x in (given["calibrated"], blurred))
+    counted = [confidences.CountedAnswers(right, x, resamples) for x in (given["calibrated"], blurred)]
+    first, second = (x.separation() for x in counted)
     drawn = [np.arange(len(right)).reshape(60, EACH)[rng.integers(0, 60, 60)].ravel() for _ in range(400)]
     gains = [
         metrics.r_auroc(right[of], given["calibrated"][of]) - metrics.r_auroc(right[of], blurred[of]) for of in drawn

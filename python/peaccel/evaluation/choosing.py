@@ -18,7 +18,7 @@ from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
 from peaccel.evaluation.answers import answered, as_truth, of_pairs, on_host
 from peaccel.evaluation.columns import Column, ranked, table
-from peaccel.evaluation.confidences import Areas, areas_of
+from peaccel.evaluation.confidences import CountedAnswers, Separation
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
@@ -324,18 +324,18 @@ def _compared(
     known = ~np.isnan(found[0].right)
     resamples = Resamples(truth[known], seed)
     cosine = next(x for x in found if x.score == "cosine")
-    areas = [areas_of(x.right[known], x.confidence[known], resamples) for x in found]
+    separations = [CountedAnswers(x.right[known], x.confidence[known], resamples).separation() for x in found]
     if learned is not None:
-        areas.append(areas_of(cosine.right[known], learned[known], resamples))
-    base = areas[found.index(cosine)]
+        separations.append(CountedAnswers(cosine.right[known], learned[known], resamples).separation())
+    base = separations[found.index(cosine)]
     above = at_once(
-        np.array([x.auroc.value - base.auroc.value for x in areas]),
-        np.stack([x.drawn_auroc - base.drawn_auroc for x in areas], 1),
+        np.array([x.auroc.value - base.auroc.value for x in separations]),
+        np.stack([x.drawn - base.drawn for x in separations], 1),
     )
-    ranked = _ranked(found, cosine, areas, above, resamples, known)
+    ranked = _ranked(found, cosine, separations, above, resamples, known)
     return {
         "scores": ranked,
-        "learned_auroc": None if learned is None else areas[-1].auroc,
+        "learned_auroc": None if learned is None else separations[-1].auroc,
         "learned_auroc_gain": None if learned is None else above[-1],
     }
 
@@ -343,7 +343,7 @@ def _compared(
 def _ranked(
     found: list[_Judged],
     cosine: _Judged,
-    areas: list[Areas],
+    separations: list[Separation],
     above: tuple[Interval, ...],
     resamples: Resamples,
     known: NDArray[np.bool_],
@@ -361,11 +361,11 @@ def _ranked(
             map_at_r=resamples.mean(x.precision[known]),
             roc_auc=x.roc_auc,
             gain=gain,
-            best_auroc=area.auroc,
+            best_auroc=separation.auroc,
             best_auroc_gain=over,
             worth=None if x.right_if_equal is None else next(intervals),
         )
-        for x, gain, area, over in zip(found, of_gains, areas, above, strict=False)
+        for x, gain, separation, over in zip(found, of_gains, separations, above, strict=False)
     ]
     return tuple(sorted(ranked, key=lambda s: (-s.recall_at_1.value, -s.map_at_r.value)))
 

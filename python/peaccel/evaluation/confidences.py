@@ -16,7 +16,7 @@ from peaccel.evaluation.results import ConfidenceResult
 from peaccel.measures.certainty import confidence as of_items
 from peaccel.measures.probability import fit_match_probability
 
-__all__ = ["SHARES", "areas_of", "by_name", "calibration", "judged", "probability"]
+__all__ = ["SHARES", "CountedAnswers", "Separation", "by_name", "calibration", "judged", "probability"]
 
 BEST = "score of the best"
 """The name of the confidence that every score has, which others must beat."""
@@ -44,17 +44,17 @@ def judged(
     known = ~np.isnan(answers.right)
     right = answers.right[known]
     kinds = by_name(queries[np.flatnonzero(known)], answers.scores[known], seed)
-    areas = {name: areas_of(right, confidence, resamples) for name, confidence in kinds.items()}
+    counted = {name: CountedAnswers(right, confidence, resamples) for name, confidence in kinds.items()}
+    best = counted[BEST].separation()
     for name, confidence in kinds.items():
         p = probability(confidence, right, clusters, seed)
         points, of = calibration(p, right)
-        own = areas[name]
+        own = counted[name].separation()
         yield ConfidenceResult(
             name,
             own.auroc,
-            None if name == BEST else own.gain(areas[BEST]),
-            own.ausc,
-            own.aurc,
+            None if name == BEST else own.gain(best),
+            *counted[name].rejection(),
             resamples.mean((p - right) ** 2),
             _calibration_error(p, right, of, resamples),
             None if quality is None else metrics.spearman(np.asarray(quality)[known], confidence),
@@ -109,45 +109,58 @@ def by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str
     return {name: np.asarray(x, np.float64) for name, x in kinds.items()}
 
 
-class Areas(NamedTuple):
-    """What a confidence tells of right answers."""
+class Separation(NamedTuple):
+    """How well a confidence tells right answers from wrong ones."""
 
     auroc: Interval
-    ausc: Interval
-    aurc: Interval
-    drawn_auroc: NDArray[np.float64]
+    drawn: NDArray[np.float64]
     """[draws], AUROC in each draw."""
 
-    def gain(self, other: Areas) -> Interval:
+    def gain(self, other: Separation) -> Interval:
         """AUROC less that of another confidence in the same draws."""
-        return ends(self.auroc.value - other.auroc.value, self.drawn_auroc - other.drawn_auroc)
+        return ends(self.auroc.value - other.auroc.value, self.drawn - other.drawn)
 
 
-def areas_of(right: NDArray[np.float64], confidence: NDArray[np.float64], resamples: Resamples) -> Areas:
-    """AUROC, AUSC and AURC; of draws at levels of confidence, between which curves are linear."""
-    levels = np.unique(np.quantile(confidence, np.linspace(0, 1, LEVELS), method="lower"))
-    bins = len(levels)
-    places = bins - np.searchsorted(levels, confidence, side="right")  # 0 holds the most confident ones
-    counts = resamples.counts(places + bins * (right > 0), 2 * bins)
-    wrong, answered = counts[:, :bins], counts[:, bins:]
-    kept, errors = (np.c_[np.zeros(len(x)), x.cumsum(1)] for x in (wrong + answered, wrong))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        wins = (answered * (errors[:, -1:] - errors[:, 1:] + wrong / 2)).sum(1)
-        auroc = wins / (answered.sum(1) * wrong.sum(1))
-        # Within a level the share of errors among n queries goes from one end to the other as a + b / n.
-        rate = np.where(wrong > 0, wrong / (wrong + answered), 0)
-        bend = (errors[:, :-1] - rate * kept[:, :-1]) * np.log(kept[:, 1:] / kept[:, :-1])
-    aurc = (wrong + np.where(kept[:, :-1] > 0, bend, 0)).sum(1) / kept[:, -1]
-    shares = kept[:, -1:] * (1 - np.arange(99) / 100)
-    lost = np.array([np.interp(*row) for row in zip(shares, kept, errors, strict=True)]).reshape(shares.shape)
-    curve = 1 - lost / shares
-    ausc = (curve[:, 1:] + curve[:, :-1]).mean(1) / 2
-    return Areas(
-        ends(metrics.r_auroc(right, confidence), auroc),
-        ends(metrics.ausc(right, confidence), ausc),
-        ends(metrics.erc(right, confidence), aurc),
-        auroc,
-    )
+class CountedAnswers:
+    """Right and wrong answers of each draw at levels of a confidence, between which curves are linear."""
+
+    def __init__(self, right: NDArray[np.float64], confidence: NDArray[np.float64], resamples: Resamples) -> None:
+        self._right, self._confidence = right, confidence
+        levels = np.unique(np.quantile(confidence, np.linspace(0, 1, LEVELS), method="lower"))
+        bins = len(levels)
+        places = bins - np.searchsorted(levels, confidence, side="right")  # 0 holds the most confident ones
+        counts = resamples.counts(places + bins * (right > 0), 2 * bins)
+        self._wrong, self._answered = counts[:, :bins], counts[:, bins:]
+        """[draws, levels]."""
+
+    def separation(self) -> Separation:
+        """AUROC."""
+        errors = self._wrong.cumsum(1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            wins = (self._answered * (errors[:, -1:] - errors + self._wrong / 2)).sum(1)
+            drawn = wins / (self._answered.sum(1) * self._wrong.sum(1))
+        return Separation(ends(metrics.r_auroc(self._right, self._confidence), drawn), drawn)
+
+    def rejection(self) -> tuple[Interval, Interval]:
+        """AUSC and AURC."""
+        wrong, both = self._wrong, self._wrong + self._answered
+        values = metrics.ausc(self._right, self._confidence), metrics.erc(self._right, self._confidence)
+        if not len(wrong):  # one class alone is not drawn
+            return ends(values[0], np.empty(0)), ends(values[1], np.empty(0))
+        kept, errors = (np.c_[np.zeros(len(x)), x.cumsum(1)] for x in (both, wrong))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            # Within a level the share of errors among n queries goes from one end to the other as a + b / n.
+            rate = np.where(wrong > 0, wrong / both, 0)
+            bend = (errors[:, :-1] - rate * kept[:, :-1]) * np.log(kept[:, 1:] / kept[:, :-1])
+        aurc = (wrong + np.where(kept[:, :-1] > 0, bend, 0)).sum(1) / kept[:, -1]
+        shares = 1 - np.arange(99) / 100
+        total = kept[:, -1:]
+        # All draws at once: each at numbers of its own, the queries of draw n from 2 n to 2 n + 1.
+        of = 2.0 * np.arange(len(kept))[:, None]
+        lost = np.interp((of + shares).ravel(), (of + kept / total).ravel(), errors.ravel()).reshape(-1, len(shares))
+        curve = 1 - lost / (shares * total)
+        ausc = (curve[:, 1:] + curve[:, :-1]).mean(1) / 2
+        return ends(values[0], ausc), ends(values[1], aurc)
 
 
 def calibration(

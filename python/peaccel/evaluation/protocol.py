@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, given, of_pairs, warn_of_copies
 from peaccel.evaluation.columns import Metric, ranked
-from peaccel.evaluation.confidences import SHARES, areas_of, by_name, judged
+from peaccel.evaluation.confidences import SHARES, CountedAnswers, Separation, by_name, judged
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.identifying import best_two, identified, novel_clusters
 from peaccel.evaluation.intervals import Resamples
@@ -146,11 +146,15 @@ def evaluate(
     wanted: dict[Any, Metric] = {**ranked(ScoreResult), **{at: partial(hit_at_k, k=at) for at in depths}}
     wanted |= {f"{GIVEN}{name}": metric for name, metric in (metrics or {}).items()}
     every: list[Answers] = []
+    separations: list[Separation] = []
     results: list[ScoreResult] = []
     for score in named:
         every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2)))
         verification = verified(of_pairs("evaluate", queries, items, asked, score), same, of_both)
-        results.append(_result(score, every[-1], every[0], known, resamples, verification))
+        right, confidence = every[-1].right[known], every[-1].scores[known, 0]
+        separations.append(CountedAnswers(right, confidence, resamples).separation())
+        own, first = ((every[n], separations[n]) for n in (-1, 0))
+        results.append(_result(score, own, first, known, resamples, verification))
     if gallery is not None:
         warn_of_copies("evaluate", queries, gallery, every[0].best)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
@@ -175,26 +179,26 @@ def evaluate(
 
 def _result(
     score: Score,
-    answers: Answers,
-    first: Answers,
+    own: tuple[Answers, Separation],
+    first: tuple[Answers, Separation],
     known: NDArray[np.bool_],
     resamples: Resamples,
     verification: VerificationIntervals,
 ) -> ScoreResult:
     """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
+    (answers, separation), (of_first, first_separation) = own, first
     means: dict[str, Any] = {
         name: resamples.mean(x[known]) for name, x in answers.values.items() if isinstance(name, str)
     }
-    best, of_first = (areas_of(x.right[known], x.scores[known, 0], resamples) for x in (answers, first))
     given = {name.removeprefix(GIVEN): means.pop(name) for name in tuple(means) if name.startswith(GIVEN)}
     return ScoreResult(
         score=score.label,
         recall_at_k={str(at): float(x[known].mean()) for at, x in answers.values.items() if isinstance(at, int)},
         metrics=given,
-        gain_at_1=resamples.mean(answers.right[known] - first.right[known]),
+        gain_at_1=resamples.mean(answers.right[known] - of_first.right[known]),
         precision_recall_at_1=precision_recall_auc_at_1(answers.right[known], answers.scores[known, 0]),
-        best_auroc=best.auroc,
-        best_auroc_gain=best.gain(of_first),
+        best_auroc=separation.auroc,
+        best_auroc_gain=separation.gain(first_separation),
         **means,
         **verification._asdict(),
     )
