@@ -44,6 +44,12 @@ struct DotPairOf {
 };
 using DotPair = DotPairOf<double, double, double>;
 
+// The same in single precision, for a limit of the value: x is not above the squared distance, or not below the inner
+// product.
+struct LimitPair {
+    float x, n, m, v, w;
+};
+
 // Derivatives by x, the first item's squared norm and uncertainty, and the shared numbers.
 struct DotPartials {
     double x, norm, uncertainty, shared[2];

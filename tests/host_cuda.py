@@ -41,3 +41,9 @@ def compile_all(folder):
         messages = process.communicate()[1]
         assert process.returncode == 0, f"{command}: {messages}"
         assert not messages, messages
+
+
+def compile_kernels(source, library):
+    """A library of functions that tests call, of a source that includes files of cuda/."""
+    command = ["g++", *FLAGS, *KERNEL, "-I", ROOT / "cuda", source, "-o", library]
+    subprocess.run(command, check=True, capture_output=True, text=True)

@@ -84,7 +84,7 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     using Shape = SieveShape;
     DYNAMIC_SHARED(uint32_t, shared);
     __shared__ float query_norms[Shape::QUERIES], row_norms[Shape::ROWS], thresholds[Shape::QUERIES];
-    __shared__ double query_uncertainties[Shape::QUERIES], row_uncertainties[Shape::ROWS];
+    __shared__ float query_uncertainties[Shape::QUERIES], row_uncertainties[Shape::ROWS];
 
     const int64_t first_query = int64_t(blockIdx.x) * Shape::QUERIES;
     const int64_t first_row = args.begin + int64_t(blockIdx.y) * Shape::ROWS;
@@ -93,12 +93,12 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     SieveSide<F, S, true> rows(args, first_row, args.end - 1, vector);
     for (int i = threadIdx.x; i < Shape::QUERIES; i += SIEVE_THREADS) {
         const int64_t q = first_query + i < args.mu1.rows ? first_query + i : args.mu1.rows - 1;
-        query_uncertainties[i] = uncertainty_of_query<float>(args, q);
+        query_uncertainties[i] = float(uncertainty_of_query<float>(args, q));
         thresholds[i] = threshold(args, q);
     }
     for (int i = threadIdx.x; i < Shape::ROWS; i += SIEVE_THREADS) {
         const int64_t g = first_row + i < args.end ? first_row + i : args.end - 1;
-        row_uncertainties[i] = uncertainty_of_gallery<float, S>(args, g);
+        row_uncertainties[i] = float(uncertainty_of_gallery<float, S>(args, g));
     }
 
     float sums[Shape::DOWN][Shape::ACROSS][4] = {};
@@ -119,7 +119,14 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     const double dim = double(args.mu1.stored), u = 5.9604644775390625e-08;
     const double slack = 1.01 * (9.765625e-4 + 2.384185791015625e-07 + 4 * (dim + 1) * u + (3 * dim / 32 + 33) * u);
     const double smallest = 4 * dim * 1.1754943508222875e-38;
-    const auto highest = [&](int query, int row) {
+    const auto highest = [&](int query, int row) -> double {
+        if constexpr (F::LIMITED) {
+            const LimitPair pair{products[query * Shape::PRODUCTS_STRIDE + row], query_norms[query], row_norms[row],
+                                 query_uncertainties[query], row_uncertainties[row]};
+            const float limit = f.limit(pair, float(slack + 16 * u), float(2 * smallest));
+            // Most pairs are ruled out by it, and few warps go on to double precision.
+            if (limit < thresholds[query]) return limit;
+        }
         const double n = query_norms[query], m = row_norms[row], dot = products[query * Shape::PRODUCTS_STRIDE + row];
         const DotPair pair{dot, n, m, query_uncertainties[query], row_uncertainties[row],
                            F::per_item_of(args, QUERY, first_query + query),

@@ -87,6 +87,16 @@ struct DotScore {
         pair.x = Formula::DIFFERENCE ? greater(pair.n + pair.m - slack - 2 * pair.x, 0) : pair.x + 0.5 * slack;
         return value_of(formula, pair) + formula.tolerance(pair.v, pair.w);
     }
+    // The same, or, in single precision, a number that it is not above. Of x, six operations err by at most 2 u (n + m)
+    // each, which the slack is to hold as well.
+    static constexpr bool LIMITED = Formula::LIMITED;
+    __device__ float limit(LimitPair pair, float slack, float smallest) const {
+        const float both = pair.n + pair.m;
+        pair.x = Formula::DIFFERENCE ? fma(-slack, both, fma(-2.0f, pair.x, both)) - smallest
+                                     : fma(0.5f * slack, both, pair.x) + smallest;
+        if (Formula::DIFFERENCE) pair.x = pair.x < 0 ? 0 : pair.x;
+        return formula.limit(pair);
+    }
 
     // -- gradients
 

@@ -7,16 +7,21 @@
 //   value(pair), partials(pair)    the score and its derivatives
 //   transposed()     the formula that gives the score when the two items change places
 //   tolerance(v, w)  the most by which rounding can lower a value below that of another x whose score is not higher
+//   LIMITED          whether it has limit(pair): in single precision, a number that the value is not above; or NaN.
+//                    With u = 2^-24, each operation of it errs by at most u, quotient and rough_rsqrt by 4 u and rough_log by
+//                    6 u |log| + 7 u; what it adds is at least 1.7 times what they err by together.
 //   per_item(kappa, partials)   of von Mises-Fisher: the numbers of an item alone, for scores or, if `partials`, for
 //   their partial derivatives
 #pragma once
 
 #include "../numerics/dual.cuh"
+#include "../numerics/elementary.cuh"
 #include "../pair.cuh"
 
 // A formula whose value as computed is monotone in x: x is only added to, multiplied by and divided by numbers that do
 // not depend on it.
 struct Monotone {
+    static constexpr bool LIMITED = false;
     __device__ static double tolerance(double, double) { return 0; }
 };
 
@@ -66,9 +71,12 @@ __device__ inline X times_log(double factor, X x) {
     return factor == 0 ? X{} : factor * log(x);
 }
 
+// A share of what single precision takes for the size of a number, 8 u, that is added to it so that it is a limit.
+constexpr float SPARE = 4.76837158203125e-07f;
+
 // v w (cos(mu1, mu2) - shift), where v and w are weights.
 struct ShiftedCosine : Differentiated<ShiftedCosine> {
-    static constexpr bool DIFFERENCE = false, NORMS = true;
+    static constexpr bool DIFFERENCE = false, NORMS = true, LIMITED = true;
     double shift;
 
     __device__ ShiftedCosine(double, double shift, double) : shift(shift) {}
@@ -80,6 +88,13 @@ struct ShiftedCosine : Differentiated<ShiftedCosine> {
         return pair.x * (weight / (sqrt(pair.n) * sqrt(pair.m))) - shift * weight;
     }
     __device__ static void by_shared(const DotPair& pair, double (&out)[2]) { out[0] = -pair.v * pair.w; }
+    __device__ float limit(const LimitPair& pair) const {
+        const float once = pair.x * rough_rsqrt(pair.n), weight = pair.v * pair.w;
+        const float cosine = weight * (once * rough_rsqrt(pair.m)), shifted = float(shift) * weight;
+        // Subnormal numbers err by more.
+        const bool known = fabs(once) > 1e-30f && weight > 1e-30f && fabs(cosine) > 1e-30f;
+        return known ? cosine - shifted + 3 * SPARE * (fabs(cosine) + fabs(shifted)) : NAN;
+    }
 };
 
 // v w cos(mu1, mu2).
@@ -90,7 +105,7 @@ struct Cosine : ShiftedCosine {
 
 // -(|mu1 - mu2|^2 + v + w), where v and w are the traces of the covariances, or numbers of any sign.
 struct NegSqL2 : Differentiated<NegSqL2> {
-    static constexpr bool DIFFERENCE = true, NORMS = false;
+    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true;
 
     __device__ NegSqL2(double, double, double) {}
     __device__ NegSqL2 transposed() const { return *this; }
@@ -98,11 +113,14 @@ struct NegSqL2 : Differentiated<NegSqL2> {
     __device__ auto value(const Pair& pair) const {
         return -(pair.x + (pair.v + pair.w));
     }
+    __device__ static float limit(const LimitPair& pair) {
+        return SPARE * (pair.x + (fabs(pair.v) + fabs(pair.w))) - (pair.x + (pair.v + pair.w));
+    }
 };
 
 // With s = v + w, -(|mu1 - mu2|^2 / s + D log s + D log 2 pi) / 2.
 struct MlsIsotropic : Differentiated<MlsIsotropic> {
-    static constexpr bool DIFFERENCE = true, NORMS = false;
+    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true;
     double dim;
 
     __device__ MlsIsotropic(double dim, double, double) : dim(dim) {}
@@ -111,6 +129,11 @@ struct MlsIsotropic : Differentiated<MlsIsotropic> {
     __device__ auto value(const Pair& pair) const {
         const auto s = pair.v + pair.w;
         return in_domain(pair, -0.5 * (pair.x / s + dim * (log(s) + LOG_2PI)));
+    }
+    __device__ float limit(const LimitPair& pair) const {
+        const float s = pair.v + pair.w, quotients = quotient(pair.x, s), logs = rough_log(s), d = float(dim);
+        const float score = -0.5f * (quotients + d * (logs + float(LOG_2PI)));
+        return s > 1e-30f && s < 1e30f ? score + SPARE * (quotients + d * (fabs(logs) + 4)) : NAN;
     }
 };
 
@@ -129,7 +152,7 @@ struct NegMahalanobisIsotropic : Differentiated<NegMahalanobisIsotropic> {
 // With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det)
 // ].
 struct LlrIsotropic : Monotone {
-    static constexpr bool DIFFERENCE = true, NORMS = true;
+    static constexpr bool DIFFERENCE = true, NORMS = true, LIMITED = true;
     double dim, prior_var;
 
     __device__ LlrIsotropic(double dim, double prior_var, double) : dim(dim), prior_var(prior_var) {}
@@ -138,6 +161,15 @@ struct LlrIsotropic : Monotone {
         const double p = prior_var, v = pair.v, w = pair.w, a = p + v, b = p + w, det = p * (v + w) + v * w;
         const double spread = (pair.n * v / a + pair.m * w / b) - pair.x;
         return valid(fmin(v, w), p, 0.5 * (spread * (p / det) + dim * log(a * b / det)));
+    }
+    __device__ float limit(const LimitPair& pair) const {
+        const float p = float(prior_var), v = pair.v, w = pair.w, a = p + v, b = p + w, det = p * (v + w) + v * w;
+        const float alone = quotient(pair.n * v, a) + quotient(pair.m * w, b), by = quotient(p, det), d = float(dim);
+        const float logs = rough_log(quotient(a, det) * b);
+        const float score = 0.5f * ((alone - pair.x) * by + d * logs);
+        // Subnormal numbers err by more, as do quotients by large ones.
+        const bool known = det > 1e-30f && a < 1e18f && b < 1e18f && p > 1e-18f;
+        return known ? score + SPARE * (2 * (alone + pair.x) * by + d * (fabs(logs) + 4)) : NAN;
     }
     __device__ DotPartials partials(const DotPair& pair) const {
         const double p = prior_var, v = pair.v, w = pair.w, n = pair.n, m = pair.m;

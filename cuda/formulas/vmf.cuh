@@ -27,7 +27,7 @@ struct Orders {
 // Log of the integral of p1^alpha p2^beta, plus an offset:
 // alpha log C(kappa1) + beta log C(kappa2) - log C(|alpha kappa1 mu1 + beta kappa2 mu2|) + offset.
 struct OverlapVmf {
-    static constexpr bool DIFFERENCE = true, NORMS = false;
+    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = false;
     Orders orders;
     double alpha, beta, constant;
 

@@ -28,6 +28,24 @@ HD float quotient(float a, float b) {
 }
 HD double quotient(double a, double b) { return a / b; }
 
+// 1 / sqrt x, with an error of up to 2 ulp on a device.
+HD float rough_rsqrt(float x) {
+#ifdef __CUDA_ARCH__
+    return rsqrtf(x);
+#else
+    return 1 / sqrt(x);
+#endif
+}
+
+// log x, with an error of up to 3 ulp or 2^-21.4 on a device.
+HD float rough_log(float x) {
+#ifdef __CUDA_ARCH__
+    return __logf(x);
+#else
+    return log(x);
+#endif
+}
+
 // log(2^k (1 + f)); log 2 is in two parts, the product of the first with any exponent is exact.
 template <typename T, int N>
 HD T log_of(T k, T f, const T (&series)[N], T upper_log2, T lower_log2) {

@@ -5,6 +5,7 @@ Ids and bits are those of a sort of all scores, also where rounding to tf32 hide
 
 import ctypes
 
+import host_cuda
 import numpy as np
 import pytest
 import torch
@@ -95,6 +96,59 @@ def test_no_grid_is_too_high_for_ten_million_rows(device, op, queries):
     shards, _, _, survivors, _ = _core.cuda_cut(op, (0, 0), arrays, 10, "always")
     assert 1 <= shards <= 65535
     assert 1 <= survivors / 128 <= 65535
+
+
+LIMITS = r"""
+#include "formulas/dot.cuh"
+
+template <typename F>
+void both(const F& f, int n, const float* pairs, float* limits, double* values) {
+    for (int i = 0; i < n; ++i) {
+        const float* p = pairs + 5 * i;
+        limits[i] = f.limit(LimitPair{p[0], p[1], p[2], p[3], p[4]});
+        values[i] = f.value(DotPair{p[0], p[1], p[2], p[3], p[4], nullptr, nullptr});
+    }
+}
+extern "C" void limits(int formula, int n, const float* pairs, float* limits, double* values) {
+    if (formula == 0) both(MlsIsotropic(300, 0, 0), n, pairs, limits, values);
+    if (formula == 1) both(NegSqL2(300, 0, 0), n, pairs, limits, values);
+    if (formula == 2) both(Cosine(300, 0, 0), n, pairs, limits, values);
+    if (formula == 3) both(ShiftedCosine(300, 0.3, 0), n, pairs, limits, values);
+    if (formula == 4) both(LlrIsotropic(300, 0.7, 0), n, pairs, limits, values);
+}
+"""
+
+
+@pytest.mark.parametrize("formula", range(5))
+def test_no_score_is_above_its_limit_in_single_precision(tmp_path, formula):
+    """Squared distances or inner products, norms and uncertainties of few powers of ten, and of all that there are."""
+    source, library = tmp_path / "limits.cpp", tmp_path / "limits.so"
+    source.write_text(LIMITS)
+    host_cuda.compile_kernels(source, library)
+    pointers = [np.ctypeslib.ndpointer(dtype, flags="C") for dtype in (np.float32, np.float32, np.float64)]
+    function = ctypes.CDLL(str(library)).limits
+    function.argtypes = [ctypes.c_int, ctypes.c_int, *pointers]
+    rng, n = np.random.default_rng(formula), 200_000
+    for powers in (1, 4, 38):
+        pairs = (10.0 ** rng.uniform(-powers, powers, (n, 5))).astype(np.float32)
+        if formula in (2, 3):
+            lengths = np.sqrt(pairs[:, 1].astype(np.float64)) * np.sqrt(pairs[:, 2])
+            pairs[:, 0] = rng.uniform(-1, 1, n) * lengths
+        if formula == 1:
+            pairs[:, 3:] *= rng.choice([-1, 1], (n, 2))
+        limits, values = np.empty(n, np.float32), np.empty(n)
+        function(formula, n, pairs, limits, values)
+        known = ~np.isnan(limits)
+        assert (limits[known] >= values[known]).all()
+        if powers < 38:
+            assert known.all() if formula in (0, 1, 4) else known.mean() > 0.99
+            sizes = np.abs(pairs[:, 3:])
+            size = 6000 if formula == 0 else sizes.max(1) if formula == 1 else sizes.prod(1)
+            if formula == 4:  # whose terms cancel each other
+                x, norm, other, v, w = pairs.T.astype(np.float64)
+                det = 0.7 * (v + w) + v * w
+                size = (norm * v / (0.7 + v) + other * w / (0.7 + w) + x) * 0.7 / det + 6000
+            assert (limits - values <= 2e-6 * (np.abs(values) + size))[known].all()  # and few are far above
 
 
 def passed_by(search, passed):
