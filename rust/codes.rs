@@ -13,8 +13,9 @@ const HEADER: usize = 24;
 /// Integers of a row come in whole numbers of this, the last ones zeros.
 const TOGETHER: usize = 16;
 
-/// How many rows ahead scattered codes are prefetched.
-const AHEAD: usize = 8;
+/// Codes that lie anywhere are prefetched so many bytes ahead, of 4 rows at least and of 32 at most: with short rows, more of them are
+/// on their way at once.
+const AHEAD: usize = 1 << 14;
 
 /// The bytes that a row of D elements takes.
 pub fn width(dim: usize) -> usize {
@@ -130,9 +131,9 @@ impl<T: Float> Kernel for Products<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Products { query: Query { elements, length }, codes: &Codes(bytes), rows, out } = self;
-        let smallest = elements.len() as f64 * T::SMALLEST;
+        let (smallest, ahead) = (elements.len() as f64 * T::SMALLEST, (AHEAD / bytes.stored()).clamp(4, 32));
         for (k, out) in out.iter_mut().enumerate() {
-            if let Some(&next) = rows.get(k + AHEAD) {
+            if let Some(&next) = rows.get(k + ahead) {
                 prefetch(bytes.row(next));
             }
             let Some((header, integers)) = bytes.row(rows[k]).split_first_chunk::<HEADER>() else { continue };

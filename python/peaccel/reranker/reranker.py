@@ -44,7 +44,7 @@ class FaissReranker(Generic[ArrayT]):
         Any FAISS index of G items, flat, IVF, HNSW, PQ, IDMap ..., or the path of a file that holds one.
     gallery
         The G items, in the order in which they were added to the index; or a `Prepared`: one with codes (`pe.prepare`)
-        makes long shortlists of a large gallery twice as fast. On a GPU: then the index must be one of faiss-gpu's,
+        takes less time with long shortlists of a large gallery. On a GPU: then the index must be one of faiss-gpu's,
         queries are there too, and so is all that is found; items cannot come or go.
     score
         A name, ``"name:param=number"`` or a `Score`; higher = more similar.
