@@ -584,7 +584,8 @@ MODULES = (
 OF_DISTRIBUTIONS = "tests/distributions/test_torch_distributions.py"
 READERS = "tests/data/test_data_readers.py"
 ELSEWHERE = {
-    **dict.fromkeys(("search prune", "embed batch"), "a choice of how, which changes no result, as their tests say"),
+    **dict.fromkeys(("search prune", "embed batch", "prepare codes", "Prepared codes"),
+                    "a choice of how, which changes no result, as their tests say"),
     **dict.fromkeys(("choose_score progress", "unreadable done"), "what is said while the work goes on"),
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),

@@ -146,15 +146,10 @@ def evaluate(
     wanted: dict[Any, Metric] = {**ranked(ScoreResult), **{at: partial(hit_at_k, k=at) for at in depths}}
     wanted |= {f"{GIVEN}{name}": metric for name, metric in (metrics or {}).items()}
     every: list[Answers] = []
-    separations: list[Separation] = []
-    results: list[ScoreResult] = []
+    verifications: list[VerificationIntervals] = []
     for score in named:
         every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2)))
-        verification = verified(of_pairs("evaluate", queries, items, asked, score), same, of_both)
-        right, confidence = every[-1].right[known], every[-1].scores[known, 0]
-        separations.append(CountedAnswers(right, confidence, resamples).separation())
-        own, first = ((every[n], separations[n]) for n in (-1, 0))
-        results.append(_result(score, own, first, known, resamples, verification))
+        verifications.append(verified(of_pairs("evaluate", queries, items, asked, score), same, of_both))
     if gallery is not None:
         warn_of_copies("evaluate", queries, gallery, every[0].best)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
@@ -169,12 +164,26 @@ def evaluate(
         pairs=(int(same.sum()), int((~same).sum())),
         novel=len(of_novel),
         novel_classes=None if novel_labels is None else len(np.unique(of_novel)),
-        scores=tuple(results),
+        scores=_results(named, every, verifications, known, resamples),
         open_set=open_set,
         confidences=tuple(judged(queries, every[0], quality, novel_ones, of_queries[known], resamples, seed)),
         shares=SHARES,
         seed=seed,
     )
+
+
+def _results(
+    named: Sequence[Score],
+    every: Sequence[Answers],
+    verifications: Sequence[VerificationIntervals],
+    known: NDArray[np.bool_],
+    resamples: Resamples,
+) -> tuple[ScoreResult, ...]:
+    """The results of all scores."""
+    counted = [CountedAnswers(answers.right[known], answers.scores[known, 0], resamples) for answers in every]
+    both = [(answers, count.separation()) for answers, count in zip(every, counted, strict=True)]
+    given = zip(named, both, verifications, strict=True)
+    return tuple(_result(score, own, both[0], known, resamples, verification) for score, own, verification in given)
 
 
 def _result(

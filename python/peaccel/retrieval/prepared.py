@@ -345,10 +345,6 @@ class ScorePlan(NamedTuple):
         """The gallery as panels, if it is prepared and the op searches these."""
         return None if self.prepared is None else self.prepared.panels(self.pair)
 
-    def codes(self) -> np.ndarray[Any, Any] | None:
-        """8-bit codes of the gallery's means, if it is prepared with these."""
-        return None if self.prepared is None else self.prepared.codes(self.pair)
-
 
 @quiet
 def plan(

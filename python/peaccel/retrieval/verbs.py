@@ -223,7 +223,8 @@ def _named(planned: ScorePlan, error: ValueError) -> ValueError:
 def best(planned: ScorePlan, rows: Array, k: int) -> tuple[Array, Array]:
     """Scores and rows [Q, k] of the best of the given rows [Q, K] of the op's inputs."""
     try:
-        return ops.rerank(planned.pair.op, planned.inputs, rows, k, planned.codes())
+        codes = None if planned.prepared is None else planned.prepared.codes(planned.pair)
+        return ops.rerank(planned.pair.op, planned.inputs, rows, k, codes)
     except ValueError as error:
         raise _named(planned, error) from None
 
