@@ -48,16 +48,16 @@ class ProgressBar:
         """Show it."""
         from rich.progress import BarColumn, Progress, TextColumn
 
+        if self._seconds is not None:  # before the first line is told
+            self._told = f"about {duration(self._seconds)}"
         if self._console.is_terminal:
             columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}")
             self._bar = Progress(*columns, console=self._console)
-            self._task = self._bar.add_task(self._description, total=self._total, told="")
+            self._task = self._bar.add_task(self._description, total=self._total, told=self._told)
             self._bar.start()
         else:
             self._lines.start()
-        if self._seconds is not None:
-            self.show(0, f"about {duration(self._seconds)}")
-            if self._bar is None:
+            if self._seconds is not None:
                 self._print()
         return self
 
