@@ -248,8 +248,8 @@ def appended(buffer: Array, size: int, new: Array) -> Array:
 def empty(shape: tuple[int, ...], like: Array) -> Array:
     """An array of the kind, dtype and device of another, not filled.
 
-    Tensors on the CPU lie in numpy's memory, for which it asks for large pages: rows at random places of a large array
-    are read in three quarters of the time.
+    Tensors on the CPU lie in numpy's memory, for which it asks for large pages, unlike torch: with small ones, rows at
+    random places of a large array wait for their addresses to be looked up.
     """
     if not is_torch(like):
         return np.empty(shape, like.dtype)

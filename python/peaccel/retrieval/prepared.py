@@ -260,7 +260,7 @@ def prepare(
         Whether to keep the means as 8-bit integers too, D + 24 bytes an item, for scores of one inner product: `rerank`
         and `FaissReranker` read these first, and the means themselves of candidates that may be among the best k. What
         they return is the same to the last bit. It pays where the gallery is larger than the cache, from D = 128 or so
-        and a hundred candidates on.
+        and several hundred candidates on; lists of fewer than 8 k are scored without them.
 
     Returns
     -------
