@@ -37,7 +37,7 @@ pub fn best<T: Float, F: Formula>(
         let (rows, products) = (&rows[first..], &mut products[..WEIGHED.min(rows.len() - first)]);
         codes::products(&factor, codes, rows, products);
         for (&row, product) in rows.iter().zip(&*products) {
-            match passed::<F>(&own, product, row) {
+            match passed::<F>(&own, product, row, smallest / T::ROUNDOFF) {
                 Some(passed) => _ = pool.push(passed),
                 None => pool.keep(row),
             }
@@ -53,14 +53,18 @@ pub fn best<T: Float, F: Formula>(
     pool.top
 }
 
-/// A row as the second sieve takes it; None where its codes say nothing.
-fn passed<F: Formula>(query: &Query, product: &Product, row: usize) -> Option<Passed> {
+/// A row as the second sieve takes it; None where its codes say nothing. Squared norms below `tiny` are sums of subnormal squares,
+/// which need not be near the lengths.
+fn passed<F: Formula>(query: &Query, product: &Product, row: usize, tiny: f64) -> Option<Passed> {
     let Product { x, within, norm, number: uncertainty } = *product;
     if !(within < f64::INFINITY) {
         return None;
     }
     if F::DIFFERENCE {
         return Some(Passed { x: query.norm + norm - 2.0 * x, within: 2.0 * within, norm, uncertainty, row });
+    }
+    if query.norm.min(norm) < tiny {
+        return None;
     }
     let largest = (query.norm * norm).sqrt();
     let (least, most) = ((x - within).max(-largest), (x + within).min(largest));
