@@ -55,6 +55,31 @@ def test_triplet_by_loops(monkeypatch, block):
     close(Triplet(margin=0.3, only_violating=True)(d, LABELS), torch.stack(active).mean(), leaves[:1])
 
 
+@pytest.mark.parametrize("block", [1, triplets.BLOCK])
+def test_triplets_by_lists_by_sorting_and_by_loops(monkeypatch, block):
+    """Of distances that often tie with the margin: the operator of compiled functions, on the CPU and for CUDA."""
+    monkeypatch.setattr(triplets, "BLOCK", block)
+    squares = torch.randint(0, 4, (N, N), generator=torch.Generator().manual_seed(0)).double()
+    weights = torch.zeros(N, N, dtype=torch.float64)
+    violate = [(a, p, n) for a, p, n in VALID if squares[a, p] + 1 > squares[a, n]]
+    assert 0 < len(violate) < len(VALID)
+    for a, p, n in violate:
+        weights[a, p] += 1
+        weights[a, n] -= 1
+    for count in (triplets.violating_triplets, triplets._violating_by_sorting):
+        found = triplets.Violating(*count(squares, LABELS, 1.0))
+        torch.testing.assert_close(found.weights, weights, rtol=0, atol=0)
+        assert (found.found, found.triplets) == (len(violate), len(VALID))
+    torch.library.opcheck(triplets.violating_triplets, (squares, LABELS, 1.0))
+
+
+@pytest.mark.parametrize(("labels", "which"), [([0, 1, 2], "different"), ([4, 4, 4], "equal")])
+def test_triplet_compiled_refuses_labels_without_triplets(labels, which):
+    loss, labels = torch.compile(Triplet(), fullgraph=True, backend="eager"), torch.tensor(labels)
+    with pytest.raises(ValueError, match=f"^Triplet: labels are all {which}, expected at least"):
+        loss(pe.Point(torch.eye(3)), labels)
+
+
 def test_triplet_of_near_duplicates_in_float32():
     rng = np.random.default_rng(0)
     mu = torch.tensor(1 + 1e-3 * rng.normal(size=(N, 8)), dtype=torch.float32, requires_grad=True)

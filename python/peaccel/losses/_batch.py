@@ -1,7 +1,7 @@
 """Scores of some pairs of a batch, and distances between its means, which several losses need.
 
-In compiled functions no shape and no branch can depend on labels: there checks are left out, and lists of pairs are of
-all pairs, with a mask. A device-side assertion in their place would leave CUDA unusable.
+In compiled functions no shape and no branch can depend on labels: there these checks are left out, and lists of pairs
+are of all pairs, with a mask. A device-side assertion in their place would leave CUDA unusable.
 """
 
 from __future__ import annotations

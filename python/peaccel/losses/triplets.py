@@ -5,7 +5,7 @@ keeps no number of a triplet. For the others the anchors with their positives ar
 beside all N items: tensors [M, N] in which negatives are marked. Moments of draws are made of [N, N] matrices of the
 batch, never of a row per triplet. Differences of squared distances cancel: they are float64, and those of means of any
 length, in `BayesianTriplet`, are made by differences, so that one is off by at most some 1e-15 of the distances
-themselves. Compiled, all N^2 pairs are listed or rows are sorted, since a shape cannot depend on labels.
+themselves. Compiled, the others list all N^2 pairs, since a shape cannot depend on labels.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class Triplet(Loss[Distribution]):
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         squares = _squares_of_directions(d)
-        violating = _violating("Triplet", squares.detach().to(d.mu.dtype), labels, self.margin)
+        # In a compiled function, whose shapes cannot depend on labels, it is one operator.
+        found_by = violating_triplets if torch.compiler.is_compiling() else _violating
+        violating = Violating(*found_by(squares.detach().to(d.mu.dtype), labels, self.margin))
         hinges = torch.dot(violating.weights.double().flatten(), squares.flatten()) + self.margin * violating.found
         counted = violating.found if self.only_violating else violating.triplets
         return (hinges / counted.clamp(min=1)).to(d.mu.dtype)
@@ -297,7 +299,7 @@ class Violating(NamedTuple):
     """[]: how many triplets the batch has."""
 
 
-def _violating(owner: str, squares: Tensor, labels: Tensor, margin: float) -> Violating:
+def _violating(squares: Tensor, labels: Tensor, margin: float) -> Violating:
     """The triplets with near = squares[anchor, positive] + margin > far = squares[anchor, negative].
 
     The sum of their hinges is that of weights * squares, and the margin for each: no number of a triplet is kept.
@@ -307,16 +309,12 @@ def _violating(owner: str, squares: Tensor, labels: Tensor, margin: float) -> Vi
     ValueError
         No two labels are equal, or all are.
     """
-    same = labels[:, None] == labels
-    near, far = squares + margin, squares.masked_fill(same, math.inf)
-    same.fill_diagonal_(False)
-    if torch.compiler.is_compiling():
-        return _violating_by_sorting(near, far, same)
+    near, far, same = _compared(squares, labels, margin)
     anchors, positives = same.nonzero(as_tuple=True)
     if not len(anchors):
-        raise all_different(owner)
+        raise all_different("Triplet")
     if len(anchors) == len(labels) * (len(labels) - 1):
-        raise all_equal(owner)
+        raise all_equal("Triplet")
     weights, of_pairs = torch.zeros_like(far), []
     thresholds, rows = near[anchors, positives, None], max(1, BLOCK // len(labels))
     for block, threshold in zip(torch.split(anchors, rows), torch.split(thresholds, rows), strict=True):
@@ -326,16 +324,42 @@ def _violating(owner: str, squares: Tensor, labels: Tensor, margin: float) -> Vi
     counts = torch.cat(of_pairs)
     weights[anchors, positives] = counts
     positives_of = torch.bincount(anchors)
-    return Violating(weights, counts.sum(), (positives_of * (len(labels) - 1 - positives_of)).sum())
+    triplets = (positives_of * (len(labels) - 1 - positives_of)).sum()
+    return Violating(weights, counts.sum(dtype=torch.float64), triplets)
 
 
-def _violating_by_sorting(near: Tensor, far: Tensor, same: Tensor) -> Violating:
-    """`_violating` with shapes that do not depend on labels, for torch.compile."""
+def _violating_by_sorting(squares: Tensor, labels: Tensor, margin: float) -> Violating:
+    """`_violating` without waiting for a GPU, as a graph of CUDA asks."""
+    near, far, same = _compared(squares, labels, margin)
     near = near.masked_fill(~same, -math.inf)
     near_in = torch.searchsorted(far.sort(1).values, near)
     far_in = len(far) - torch.searchsorted(near.sort(1).values, far, right=True)
     positives_of = same.sum(1)
-    return Violating(near_in - far_in, near_in.sum(), (positives_of * (len(far) - 1 - positives_of)).sum())
+    triplets = (positives_of * (len(far) - 1 - positives_of)).sum()
+    return Violating((near_in - far_in).to(far.dtype), near_in.sum(dtype=torch.float64), triplets)
+
+
+def _compared(squares: Tensor, labels: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """`near` of all pairs, `far`, infinite for those of one class, and which pairs are an anchor and a positive."""
+    same = labels[:, None] == labels
+    near, far = squares + margin, squares.masked_fill(same, math.inf)
+    return near, far, same.fill_diagonal_(False)
+
+
+violating_triplets = torch.library.custom_op(
+    "peaccel::violating_triplets",
+    _violating,
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor squares, Tensor labels, float margin) -> (Tensor, Tensor, Tensor)",
+)
+violating_triplets.register_kernel("cuda", _violating_by_sorting)
+
+
+@violating_triplets.register_fake
+def _shapes(squares: Tensor, labels: Tensor, margin: float) -> Violating:
+    found, triplets = (squares.new_empty((), dtype=dtype) for dtype in (torch.float64, torch.int64))
+    return Violating(torch.empty_like(squares), found, triplets)
 
 
 def _hinges(d: Distribution, triplets: Triplets, margin: float) -> Tensor:
