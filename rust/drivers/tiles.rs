@@ -105,6 +105,9 @@ pub fn pairwise_of_one_set<T: Float>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let rows = pair.inputs().mu1.rows();
+    if rows == 0 {
+        return Ok(());
+    }
     let size = rows.div_ceil(BLOCKS).next_multiple_of(BLOCK).min(LARGEST_BLOCK);
     let (mut scores, mut saved) = (blocks_of(out, rows, size), blocks_of(saved, rows, size));
     let mut parts = Vec::new();

@@ -209,3 +209,17 @@ def test_a_set_that_has_to_be_copied_is_copied_once():
     columns = np.asfortranarray(mu)
     arrays, _ = _numpy._buffers(OP["mls_isotropic"], Inputs(columns, uncertainty, columns, uncertainty, shared))
     assert arrays[0] is arrays[2] is not columns and arrays[1] is arrays[3]
+
+
+@each_symmetric
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_no_items_with_themselves(op, library):
+    inputs = Inputs(*one_set(op, 0, 3, library=library))
+    if library == "numpy":
+        assert _numpy.score(op, inputs, None, True).shape == (0, 0)
+        assert _numpy.score_backward(op, np.zeros((0, 0)), inputs, None, True).mu1.shape == (0, 3)
+        return
+    leaves = [x.requires_grad_() for x in inputs[:2]]
+    scores = pe.ops.score(op, inputs._replace(mu2=leaves[0], uncertainty2=leaves[1]), pairwise=True)
+    assert scores.shape == (0, 0)
+    assert [x.shape for x in torch.autograd.grad(scores.sum(), leaves)] == [x.shape for x in leaves]
