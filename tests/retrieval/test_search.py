@@ -70,6 +70,32 @@ def test_scores_that_round_to_one_number_tie(kind, dtype, powers):
             assert_ranking(pe.search(q, gallery, k, score), [x[:, :k] for x in expected], f"{score} 1e{power}")
 
 
+OVERFLOWING = {
+    "normal_isotropic": ("mls", "llr:prior_var=1", "ppk", "inclusion", "neg_kl", "neg_mahalanobis"),
+    "point": ("neg_sq_l2",),
+}
+
+
+@pytest.mark.parametrize("kind", OVERFLOWING)
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
+def test_scores_that_overflow_tie(kind):
+    """In float32, of squared distances over variances, or of squared distances alone, some of which stay finite."""
+    rng = np.random.default_rng(0)
+    for score, power in itertools.product(OVERFLOWING[kind], np.linspace(36, 41, 21)):
+        sides = []
+        for n in (4, 400):
+            mu = rng.standard_normal((n, 8)) * (1 if kind == "normal_isotropic" else 10.0 ** (power / 2 - 1))
+            sides.append(build(kind, mu, np.full(n, 10.0**-power) * rng.choice([1, 2, 3], n), dtype="float32"))
+        q, g = sides
+        expected = by_sorting(every_score(q, g, score), 12)
+        rows = np.tile(np.arange(400), (4, 1))
+        for k in (1, 12):
+            best, what = [x[:, :k] for x in expected], f"{score} 1e{power}"
+            for gallery in (g, pe.prepare(g, score)):
+                assert_ranking(pe.search(q, gallery, k, score), best, what)
+            assert_ranking(pe.rerank(q, pe.prepare(g, score, codes=True), rows, k, score), best, what)
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")

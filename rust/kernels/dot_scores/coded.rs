@@ -66,7 +66,7 @@ fn passed<F: Formula>(query: &Query, product: &Product, row: usize, tiny: f64) -
     if query.norm.min(norm) < tiny {
         return None;
     }
-    let largest = (query.norm * norm).sqrt();
+    let largest = query.norm.sqrt() * norm.sqrt(); // the product of the squares could leave the range
     let (least, most) = ((x - within).max(-largest), (x + within).min(largest));
     Some(Passed { x: 0.5 * (least + most), within: 0.5 * (most - least), norm, uncertainty, row })
 }

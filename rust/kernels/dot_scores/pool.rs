@@ -111,9 +111,11 @@ impl<T: Float> Pool<T> {
     }
 }
 
-/// A threshold less one rounding: a score may have been rounded up to the threshold and win a tie there. Among subnormal numbers
-/// and at 0 a rounding is not relative, but up to half the smallest number.
+/// A threshold as scores hold it, in which all that overflow tie, less one rounding: a score may have been rounded up to the
+/// threshold and win a tie there. Among subnormal numbers and at 0 a rounding is not relative, but up to half the smallest number.
+/// Of infinity it is NaN, by which no threshold rises.
 fn lowered<T: Float>(threshold: f64) -> f64 {
+    let threshold = T::from_f64(threshold).to_f64();
     threshold - 2.0 * T::ROUNDOFF * threshold.abs() - T::SMALLEST
 }
 
@@ -180,9 +182,10 @@ mod tests {
     use crate::drivers::Found;
     use proptest::prelude::*;
 
-    /// A score that an f32 holds, and bounds that it lies between; none where the third number says so.
-    fn bounded() -> impl Strategy<Value = (f32, f64, f64, bool, usize)> {
-        let score = prop_oneof![(-3i8..4).prop_map(f32::from), -1e3f32..1e3, Just(f32::MIN_POSITIVE), Just(0.0)];
+    /// A score, which may overflow an f32, and bounds that it lies between; none where the third number says so.
+    fn bounded() -> impl Strategy<Value = (f64, f64, f64, bool, usize)> {
+        let edges = vec![f64::from(f32::MIN_POSITIVE), 0.0, -1e40, -2e40, -3.5e38, -3.4e38, 1e40, 2e40];
+        let score = prop_oneof![(-3i8..4).prop_map(f64::from), -1e3..1e3, prop::sample::select(edges)];
         (score, 0f64..2.0, 0f64..2.0, prop::bool::weighted(0.1), 0usize..3)
     }
 
@@ -192,7 +195,6 @@ mod tests {
         fn no_row_among_the_best_is_dropped(rows in prop::collection::vec(bounded(), 1..80), k in 1usize..12, often in 1usize..9) {
             let mut threads = [(); 3].map(|()| Pool::<f32>::new(k));
             for (row, &(score, below, above, unknown, thread)) in rows.iter().enumerate() {
-                let score = f64::from(score);
                 let (least, most) = if unknown { (f64::NEG_INFINITY, f64::NAN) } else { (score - below, score + above) };
                 let pool = &mut threads[thread];
                 if !(most < pool.threshold) {
@@ -207,7 +209,7 @@ mod tests {
                 other.merge_into(&mut all);
             }
             all.narrow();
-            let mut sorted: Vec<(f32, usize)> = rows.iter().enumerate().map(|(row, x)| (x.0, row)).collect();
+            let mut sorted: Vec<(f32, usize)> = rows.iter().enumerate().map(|(row, x)| (x.0 as f32, row)).collect();
             sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             for &(score, row) in sorted.iter().take(k) {
                 prop_assert!(all.bounded.iter().any(|x| x.row == row), "row {} with score {}", row, score);
