@@ -319,6 +319,22 @@ def test_candidates_of_any_integer_dtype_and_layout_give_the_same():
         assert_ranking(pe.rerank(q, g, same, 4, "cosine"), (expected.scores, expected.ids))
 
 
+@pytest.mark.parametrize("of_one", [[[3], [2], [5]], [[3, 1, 5, 1]], [[4]]])
+def test_candidates_that_repeat_one_number_or_one_row_in_memory(of_one):
+    q, g = make("point", 3, 5), make("point", 9, 5, 1)
+    ids = np.broadcast_to(of_one, (3, 4))
+    expected, scores = pe.rerank(q, g, ids.copy(), 4, "cosine"), pe.rescore(q, g, ids.copy(), "cosine")
+    assert_ranking(pe.rerank(q, g, ids, 4, "cosine"), (expected.scores, expected.ids))
+    np.testing.assert_array_equal(pe.rescore(q, g, ids, "cosine"), scores)
+    leaves = [torch.tensor(d.mu).requires_grad_() for d in (q, g)]
+    repeated = torch.tensor(of_one).expand(3, 4)
+    gradients = []
+    for candidates in (repeated, repeated.clone()):
+        scores = pe.rescore(*map(pe.Point, leaves), candidates, "cosine")
+        gradients.append(torch.autograd.grad(scores.square().sum(), leaves))
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
 # -- torch -------------------------------------------------------------------------------------------------------------
 
 

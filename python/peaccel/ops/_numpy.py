@@ -21,14 +21,14 @@ Numpy: TypeAlias = np.ndarray[Any, Any]
 _NO_ORDER = np.zeros(())  # the order for functions of x alone, whose kernels ignore it
 
 
-def _buffer(x: Array, *, mean: bool = False) -> Numpy:
+def _buffer(x: Array, *, repeats: bool = True) -> Numpy:
     """An array as the core reads it: native, aligned, rows of adjacent elements, or of one repeated; else a copy.
 
-    Rows of means repeat none, since the core takes D from the length of theirs in memory.
+    Rows of means and of candidates must not be of one repeated, since the core takes D and K from what lies in memory.
     """
     stored = as_stored(x)
     flags = stored.flags
-    lies = (flags.c_contiguous or lies_adjacent(stored)) and not (mean and 0 in stored.strides)
+    lies = (flags.c_contiguous or lies_adjacent(stored)) and (repeats or 0 not in stored.strides)
     if lies and flags.aligned and stored.dtype.isnative:
         return stored
     return np.array(stored, dtype=stored.dtype.newbyteorder("="), order="C")
@@ -88,9 +88,9 @@ def sample_backward(
 def _buffers(op: PairOp, inputs: Inputs) -> tuple[list[Numpy], Draws | None]:
     """The five arrays as the core reads them, of which the shared numbers are one row [1, S], and a checked seed."""
     mu1, uncertainty1, mu2, uncertainty2, shared, draws = inputs
-    queries = _buffer(mu1, mean=True), _buffer(uncertainty1)
+    queries = _buffer(mu1, repeats=False), _buffer(uncertainty1)
     of_one_set = mu2 is mu1 and uncertainty2 is uncertainty1  # the core sees that by where they lie
-    gallery = queries if of_one_set else (_buffer(mu2, mean=True), _buffer(uncertainty2))
+    gallery = queries if of_one_set else (_buffer(mu2, repeats=False), _buffer(uncertainty2))
     checked = None if draws is None else draws._replace(seed=_checked_seed(op, draws.seed))
     return [*queries, *gallery, np.ascontiguousarray(_buffer(shared))[None]], checked
 
@@ -108,7 +108,7 @@ def score(
     ``saved``, of the scores' shape, is filled with the numbers that an op that `saves` leaves for the backward pass.
     """
     arrays, draws = _buffers(op, inputs)
-    candidates = None if candidates is None else _buffer(candidates)
+    candidates = None if candidates is None else _buffer(candidates, repeats=False)
     out = np.empty(scores_shape(inputs, candidates, pairwise), arrays[0].dtype)
     _core.score(op.name, arrays, draws, candidates, out, saved)
     return out
@@ -132,7 +132,7 @@ def score_backward(
     arrays, draws = _buffers(op, inputs)
     arrays = [np.ascontiguousarray(x) for x in arrays]
     out = Gradients(*(np.empty(x.shape, arrays[0].dtype) for x in inputs.arrays)) if out is None else out
-    candidates = None if candidates is None else _buffer(candidates)
+    candidates = None if candidates is None else _buffer(candidates, repeats=False)
     weights = np.ascontiguousarray(weights)
     _core.score_backward(op.name, arrays, draws, candidates, weights, listed(out), wanted, saved)
     return out
@@ -146,7 +146,7 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Numpy |
     arrays, draws = _buffers(op, inputs)
     scores = np.empty((len(candidates), k), arrays[0].dtype)
     ids = np.empty(scores.shape, np.int64)
-    _core.rerank(op.name, arrays, draws, _buffer(candidates), codes, scores, ids)
+    _core.rerank(op.name, arrays, draws, _buffer(candidates, repeats=False), codes, scores, ids)
     return scores, ids
 
 
@@ -179,7 +179,7 @@ def panels(mu: Array, uncertainty: Array) -> list[Numpy]:
 
 def codes(mu: Array, uncertainty: Array) -> Numpy:
     """8-bit codes of the gallery's means [G, D], a row of bytes for each, with its uncertainty [G]."""
-    stored = _buffer(mu, mean=True)
+    stored = _buffer(mu, repeats=False)
     codes = np.empty((len(stored), _core.codes_width(stored.shape[1])), np.uint8)
     _core.encode(stored, _buffer(uncertainty), stored.dtype == np.float64, codes)
     return codes
