@@ -220,7 +220,7 @@ def test_a_gallery_by_columns_is_laid_out_once():
     g = column_major(make("normal_diagonal", 90, 6, 2))
     prepared = pe.prepare(g)
     pair = prepared.score.pair(g.kind, g.kind)
-    assert all(x.strides[1] == x.itemsize for x in prepared.inputs(pair))
+    assert all(x.strides[1] == x.itemsize for x in prepared.laid_out(pair).inputs)
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

@@ -155,7 +155,7 @@ def test_a_prepared_gallery_stays_packed_and_halves_as_they_were_rounded(kind, d
 
 def kept(prepared):
     """Types and bytes of what reranking reads; panels are for searches, and are made with the first one."""
-    arrays = [*prepared.distribution.arrays, *(x for copies in prepared._copies.values() for x in copies)]
+    arrays = [*prepared.distribution.arrays, *(x for made in prepared.made() for x in made._copies)]
     return [(x.dtype, x.nbytes) for x in arrays]
 
 

@@ -29,13 +29,13 @@ def test_codes_change_no_bit_of_what_is_found(kind, seed):
             "clustered": rng.random() < 0.5,
             "unit": rng.random() < 0.5,
             "near": 10.0 ** rng.uniform(-6, 0),
-            "length": rng.choice([1e-18, 0.01, 1, 1, 100, 1e6, 1e18]),
+            "length": rng.choice([1e-150, 1e-90, 1e-80, 1e-18, 0.01, 1, 1, 100, 1e6, 1e18, 1e90, 1e150]),
             "powers": rng.choice([0, 0.01, 0.3, 1, 4]),
             "base": 10.0 ** rng.uniform(-6, 6),
         }
         dim = int(rng.choice(DIMS if not CLASSES[kind][0]._unit else DIMS[1:]))
         n, k = int(rng.integers(100, 3000)), int(rng.choice([1, 3, 10]))
-        dtype = str(rng.choice(["float32", "float64"]))
+        dtype = "float32" if 1e-20 < shape["length"] < 1e20 and rng.random() < 0.5 else "float64"
         with np.errstate(over="ignore"):
             (mu, uncertainty), (q_mu, q_uncertainty) = (items(rng, kind, m, dim, shape) for m in (n, 9))
         q_mu[:3] = mu[rng.integers(0, n, 3)]
@@ -74,8 +74,8 @@ def test_rows_that_codes_rule_out_are_not_read():
     q, candidates = g[:1], np.arange(1000)[None]
     coded = pe.prepare(g, "mls", codes=True)
     assert pe.rerank(q, coded, candidates, 1, "mls").ids.tolist() == [[0]]
-    (pair,) = coded._codes
-    coded._codes[pair] = np.roll(coded._codes[pair], 1, axis=0)  # those of the query's own row are row 1's
+    (made,) = coded.made()
+    made._codes = np.roll(made.codes(), 1, axis=0)  # those of the query's own row are row 1's
     assert pe.rerank(q, coded, candidates, 1, "mls").ids.tolist() == [[1]]
     assert pe.rerank(q, coded, candidates[:, :7], 1, "mls").ids.tolist() == [[0]]  # too few to look at codes
     assert pe.rescore(q, coded, candidates, "mls").argmax() == 0
@@ -110,9 +110,22 @@ def test_codes_go_where_the_gallery_goes():
     for n in (1, 30, 60):
         grown = grown.extended(pe.concat([g, more[:n]]))
     want = pe.prepare(pe.concat([g, more]), "mls", codes=True)
-    (found,), (expected,) = grown._codes.values(), want._codes.values()
-    np.testing.assert_array_equal(found, expected)
+    (found,), (expected,) = grown.made(), want.made()
+    np.testing.assert_array_equal(found.codes(), expected.codes())
     assert not coded.extended(pe.concat([g, more])).packed and not plain.extended(pe.concat([g, more])).coded
+
+
+def test_two_galleries_that_grow_out_of_one_keep_apart():
+    """What the first has appended to a buffer with spare rows, the second does not overwrite."""
+    g, *added = (make("normal_isotropic", n, 24, n, dtype="float32") for n in (40, 1, 9, 8))
+    grown = pe.prepare(g, "neg_w2", codes=True).extended(pe.concat([g, added[0]]))
+    galleries = [pe.concat([g, added[0], more]) for more in added[1:]]
+    twins = [grown.extended(gallery) for gallery in galleries]
+    for twin, gallery in zip(twins, galleries, strict=True):
+        (made,), (expected,) = twin.made(), pe.prepare(gallery, "neg_w2", codes=True).made()
+        np.testing.assert_array_equal(made.codes(), expected.codes())
+        for x, y in zip(made.inputs, expected.inputs, strict=True):
+            np.testing.assert_array_equal(x, y)
 
 
 def test_a_reranker_keeps_its_codes(tmp_path):
@@ -135,7 +148,8 @@ def test_a_reranker_keeps_its_codes(tmp_path):
     assert_ranking(loaded.search(q, 3, shortlist=300), plain.search(q, 3, shortlist=300))
     assert [changed.compact() for changed in (loaded, plain)] and loaded._prepared.coded
     assert_ranking(loaded.search(q, 3, shortlist=300), plain.search(q, 3, shortlist=300))
-    assert len(loaded._prepared._codes) == 1
+    (made,) = loaded._prepared.made()
+    assert len(made.codes()) == len(loaded._prepared)
 
 
 @pytest.mark.parametrize(
@@ -144,3 +158,10 @@ def test_a_reranker_keeps_its_codes(tmp_path):
 def test_scores_that_read_galleries_in_another_way_have_no_codes(kind, score):
     with pytest.raises(TypeError, match=r"^prepare: codes=True, expected a score of one inner product on the CPU, got"):
         pe.prepare(make(kind, 9, dtype="float32"), score, codes=True)
+
+
+def test_codes_are_asked_for_by_a_bool():
+    for codes in ("no", 1, np.array([True, False])):
+        with pytest.raises(TypeError, match=r"^prepare: codes is .*, expected True or False$"):
+            pe.prepare(make("point", 9, dtype="float32"), "cosine", codes=codes)
+    assert pe.prepare(make("point", 9, dtype="float32"), "cosine", codes=np.True_).coded

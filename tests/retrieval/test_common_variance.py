@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -241,3 +243,21 @@ def test_a_reranker_keeps_one_variance_while_items_come_and_go():
     found, expected = reranker.search(q, 7, shortlist=78), pe.search(q, whole[kept], 7, psi)
     np.testing.assert_array_equal(found.ids, kept[expected.ids])
     np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_threads_whose_queries_have_other_variances_leave_nothing_behind():
+    """Each goes on with what was laid out for it; what is kept is of one variance, and no array of another."""
+    g, queries = items(300, rows(2), 1), [items(2, rows(seed), seed) for seed in range(4)]
+    ready, candidates = pe.prepare(g, codes=True), np.tile(np.arange(300), (2, 1))
+    found = [pe.rerank(q, ready, candidates, 3) for q in queries]
+    held = ready.nbytes
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            calls = [(i % 4, pool.submit(pe.rerank, queries[i % 4], ready, candidates, 3)) for i in range(400)]
+            for i, call in calls:
+                assert_ranking(call.result(), found[i])
+    finally:
+        sys.setswitchinterval(interval)
+    assert ready.nbytes == held

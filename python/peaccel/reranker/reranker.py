@@ -310,7 +310,8 @@ class FaissReranker(Generic[ArrayT]):
         mmap
             Whether index and items stay in their files, which are mapped: it is open in some milliseconds, takes memory
             for what searches read, and processes share that. Sizes of files are checked, checksums by `verify` alone.
-            Items cannot come or go. Do not write into the files; `save` may replace them, which a map does not see.
+            Items cannot come or go, and nothing is packed or coded (`pe.prepare`), nor is what it saves. Do not write
+            into the files; `save` may replace them, which a map does not see.
 
         Raises
         ------

@@ -95,7 +95,7 @@ def read(folder: PathLike, *, mmap: bool = False) -> tuple[Indexed, Vectors, boo
         if index.ntotal != held:
             raise ValueError(f"the index holds {index.ntotal} items, expected {held}")
         indexed = Indexed(index, items, mapped_from=folder.absolute() if mmap else None)
-        return indexed, Vectors(features, score, index.d, about["radius"]), about["pack"], about["codes"]
+        return indexed, Vectors(features, score, index.d, about["radius"]), about["pack"], about.get("codes", False)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / ABOUT}: does not describe the files beside it: {error}") from None
 

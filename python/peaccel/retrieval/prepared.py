@@ -41,7 +41,7 @@ from peaccel.validation import checked_candidates, compute_dtype, converted, plu
 __all__ = ["Prepared", "ScorePlan", "gallery_inputs", "plan", "prepare"]
 
 BLOCK = 8192  # rows of halves that are converted at a time
-CODES = 2  # the position of codes among what a pair takes of a gallery
+CODES = 2  # the position of codes beside the inputs, which are mu 0 and uncertainty 1
 FRESH = 1 << 25  # bytes above which memory comes as new pages, and a gradient costs more than a copy of few rows
 
 
@@ -84,22 +84,16 @@ class Prepared(Generic[ArrayT]):
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
         self.packed, self.coded = pack, codes
         # Keys compare by value: a score that was unpickled has pairs of its own, equal to those of the first.
-        self._inputs: dict[Pair, tuple[Array, Array]] = {}
-        self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
-        self._codes: dict[Pair, np.ndarray[Any, Any]] = {}
-        self._copies: dict[Pair, list[Array]] = {}
-        # Where all items have one variance: the one that all queries have, and the pair for these.
+        self._by_pair: dict[Pair, LaidOut] = {}
+        # Where all items have one variance: the one that all queries have, and what is laid out for these.
         self._variance = common_variance(gallery)
-        self._weighted: tuple[Array, Pair] | None = None
-        # Buffers with spare rows for inputs of a gallery that grows, by pair and position (mu 0, uncertainty 1).
-        self._growing: dict[tuple[Pair, int], Array] = {}
+        self._weighted: tuple[np.ndarray[Any, Any], LaidOut] | None = None
         for pair in pairs:
-            self.lay_out(pair)
+            self.laid_out(pair).complete()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        weighted = self._weighted and self._weighted[1]
-        pairs = tuple(pair for pair in self._inputs if pair is not weighted)
-        return _laid_out, (self.distribution, self.score, self.packed, self.coded, pairs, weighted in self._inputs)
+        weighted = self._weighted is not None
+        return _made_again, (self.distribution, self.score, self.packed, self.coded, tuple(self._by_pair), weighted)
 
     def __len__(self) -> int:
         return len(self.distribution)
@@ -110,93 +104,122 @@ class Prepared(Generic[ArrayT]):
     @property
     def nbytes(self) -> int:
         """Bytes held, the gallery's own arrays included."""
-        made = (x for of_pairs in (self._copies, self._panels) for arrays in of_pairs.values() for x in arrays)
-        arrays = *self.distribution.arrays, *made, *self._codes.values()
+        arrays = *self.distribution.arrays, *(x for made in self.made() for x in made.arrays)
         return sum(int((x[:1] if is_repeated(x) else x).nbytes) for x in arrays)
 
-    def pair(self, queries: Distribution) -> Pair:
-        """How the score takes these queries with the gallery, by weighted squares where all have one variance.
+    def made(self) -> list[LaidOut]:
+        """All that is laid out."""
+        return [*self._by_pair.values()] + ([] if self._weighted is None else [self._weighted[1]])
+
+    def laid_out(self, pair: Pair) -> LaidOut:
+        """What the pair's op reads of the gallery, computed at the first call for a pair."""
+        if pair not in self._by_pair:
+            self._by_pair[pair] = self._lay_out(pair)
+        return self._by_pair[pair]
+
+    def laid_out_for(self, queries: Distribution) -> LaidOut:
+        """What scores these queries: by weighted squares where all have one variance, and all items.
 
         These are laid out for one variance of queries at a time, and where its values can be read here.
         """
         pair = self.score.pair(queries.kind, self.kind)
         if pair.weighted is None or self._variance is None:
-            return pair
+            return self.laid_out(pair)
         if device_of(queries.mu) not in ("numpy", "cpu") or is_traced(queries.mu):
-            return pair
+            return self.laid_out(pair)
         var1 = common_variance(queries)
         if var1 is None:
-            return pair
-        laid_out, numbers = self._weighted, as_numpy(var1)
-        if laid_out is None or not np.array_equal(numbers, laid_out[0]):
-            if laid_out is not None:
-                for of_pairs in (self._inputs, self._panels, self._codes, self._copies):
-                    of_pairs.pop(laid_out[1], None)
-            laid_out = numbers.copy(), weighted_pair(pair, self.mu, var1, self._variance, self.score.params)
-            self._weighted = laid_out
-        return laid_out[1]
+            return self.laid_out(pair)
+        known, numbers = self._weighted, as_numpy(var1)
+        if known is None or not np.array_equal(numbers, known[0]):
+            weighted = weighted_pair(pair, self.mu, var1, self._variance, self.score.params)
+            # A search in another thread goes on with what it was given.
+            known = self._weighted = numbers.copy(), self._lay_out(weighted)
+        return known[1]
 
-    def lay_out(self, pair: Pair) -> None:
-        """Compute ahead what the pair needs of the gallery."""
-        self.inputs(pair)
-        self.panels(pair)
-        self.codes(pair)
-
-    def inputs(self, pair: Pair) -> tuple[ArrayT, ArrayT]:
-        """``gallery_inputs`` of the gallery, computed at the first call for a pair."""
-        if pair not in self._inputs:
-            mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
-            if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:
-                rows = _side_by_side(mu, uncertainty)  # the kernel reads views of the halves
-                self._copies[pair] = [rows]
-                mu, uncertainty = rows[:, : self.dim], rows[:, self.dim :]
-            else:
-                self._copies[pair] = [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
-            self._inputs[pair] = mu, uncertainty
-        return self._inputs[pair]
+    def _lay_out(self, pair: Pair) -> LaidOut:
+        mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
+        if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:
+            rows = _side_by_side(mu, uncertainty)  # the kernel reads views of the halves
+            copies, mu, uncertainty = [rows], rows[:, : self.dim], rows[:, self.dim :]
+        else:
+            copies = [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
+        return LaidOut(pair, (mu, uncertainty), copies, pack=self.packed, codes=self.coded)
 
     def extended(self, gallery: Distribution[ArrayT]) -> Prepared[ArrayT]:
         """The same for a gallery that begins with the items of this one, of which nothing is computed again."""
-        size, new = len(self), Prepared(gallery, self.score, pack=False, codes=self.coded)
-        if not size:  # arrays of no items share an address
+        new = Prepared(gallery, self.score, pack=False, codes=self.coded)
+        if not len(self):  # arrays of no items share an address
             return new
-        if new._variance is not None:
-            new._weighted = self._weighted
-        for pair, inputs in self._inputs.items():
-            if self._weighted is not None and pair is self._weighted[1] and new._weighted is None:
-                continue
-            arrays = []
-            added = gallery_inputs(pair, gallery[size:], self.score)
-            for i, (old, rows) in enumerate(zip(inputs, added, strict=True)):
-                if _takes_no_memory(old, self.distribution):
-                    arrays.append(_counterpart(old, self.distribution, gallery))
-                else:
-                    buffer = appended(self._growing.get((pair, i), old), size, _detached(rows))
-                    new._growing[pair, i], grown = buffer, buffer[: len(gallery)]
-                    arrays.append(grown)
-                    new._copies.setdefault(pair, []).append(grown)
-            new._inputs[pair] = arrays[0], arrays[1]
-            if pair in self._codes:
-                rows = _numpy.codes(*map(_detached, added))
-                buffer = appended(self._growing.get((pair, CODES), self._codes[pair]), size, rows)
-                new._growing[pair, CODES], new._codes[pair] = buffer, buffer[: len(gallery)]
+        for pair, made in self._by_pair.items():
+            new._by_pair[pair] = made.extended(self.distribution, gallery, self.score)
+        if self._weighted is not None and new._variance is not None:
+            variance, made = self._weighted
+            new._weighted = variance, made.extended(self.distribution, gallery, self.score)
         return new
 
-    def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
-        """The gallery as panels, for ops that search these, made at the first call for a pair; None for other ops."""
-        if self.packed and self._on_host(pair) and pair not in self._panels:
-            self._panels[pair] = _numpy.panels(*self.inputs(pair))
-        return self._panels.get(pair)
 
-    def codes(self, pair: Pair) -> np.ndarray[Any, Any] | None:
-        """8-bit codes of the means, for the same ops, made at the first call for a pair; None for other ops."""
-        if self.coded and self._on_host(pair) and pair not in self._codes:
-            self._codes[pair] = _numpy.codes(*self.inputs(pair))
-        return self._codes.get(pair)
+class LaidOut:
+    """What the op of one pair reads of a gallery; panels and codes are made when they are first asked for."""
 
-    def _on_host(self, pair: Pair) -> bool:
-        """Whether an op of one inner product reads the gallery here."""
-        return pair.op.layout == "panels" and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
+    def __init__(
+        self, pair: Pair, inputs: tuple[Array, Array], copies: list[Array], *, pack: bool, codes: bool
+    ) -> None:
+        self.pair, self.inputs, self._copies = pair, inputs, copies
+        self._to_pack, self._to_code = pack, codes
+        self._panels: list[np.ndarray[Any, Any]] | None = None
+        self._codes: np.ndarray[Any, Any] | None = None
+        # Buffers with spare rows, of a gallery that grows: of the inputs, by their positions, and of the codes.
+        self._growing: dict[int, Array] = {}
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arrays that are held beside the gallery's own."""
+        return [*self._copies, *(self._panels or ()), *(() if self._codes is None else (self._codes,))]
+
+    @property
+    def is_read_here(self) -> bool:
+        """Whether an op of one inner product reads it on this machine: others take neither panels nor codes."""
+        mu = self.inputs[0]
+        return self.pair.op.layout == "panels" and device_of(mu) in ("numpy", "cpu") and not is_traced(mu)
+
+    def complete(self) -> None:
+        """Compute panels and codes ahead, too."""
+        self.panels()
+        self.codes()
+
+    def panels(self) -> list[np.ndarray[Any, Any]] | None:
+        """The gallery as panels, for ops that search these; None for others."""
+        if self._to_pack and self._panels is None and self.is_read_here:
+            self._panels = _numpy.panels(*self.inputs)
+        return self._panels
+
+    def codes(self) -> np.ndarray[Any, Any] | None:
+        """8-bit codes of the means, for the same ops; None for others."""
+        if self._to_code and self._codes is None and self.is_read_here:
+            self._codes = _numpy.codes(*self.inputs)
+        return self._codes
+
+    def extended(self, own: Distribution, gallery: Distribution, score: Score) -> LaidOut:
+        """The same for a gallery that begins with the items of its `own`."""
+        added = gallery_inputs(self.pair, gallery[len(own) :], score)
+        new = LaidOut(self.pair, self.inputs, [], pack=False, codes=self._to_code)
+        arrays = []
+        for i, (old, rows) in enumerate(zip(self.inputs, added, strict=True)):
+            if _takes_no_memory(old, own):
+                arrays.append(_counterpart(old, own, gallery))
+            else:
+                arrays.append(self._grown(i, old, _detached(rows), new))
+                new._copies.append(arrays[-1])
+        new.inputs = arrays[0], arrays[1]
+        if self._codes is not None:
+            new._codes = self._grown(CODES, self._codes, _numpy.codes(*map(_detached, added)), new)
+        return new
+
+    def _grown(self, position: int, old: Array, rows: Array, new: LaidOut) -> Array:
+        """An array with more rows, in its buffer if that has room, which is the new one's then and no other's."""
+        new._growing[position] = appended(self._growing.pop(position, old), len(old), rows)
+        return new._growing[position][: len(old) + len(rows)]
 
 
 def _side_by_side(mu: Array, uncertainty: Array) -> Array:
@@ -207,12 +230,12 @@ def _side_by_side(mu: Array, uncertainty: Array) -> Array:
     return rows
 
 
-def _laid_out(
+def _made_again(
     gallery: Distribution[ArrayT], score: Score, pack: bool, codes: bool, pairs: Sequence[Pair], weighted: bool
 ) -> Prepared[ArrayT]:
     prepared = Prepared(gallery, score, pack=pack, codes=codes, pairs=pairs)
     if weighted:
-        prepared.lay_out(prepared.pair(gallery))
+        prepared.laid_out_for(gallery).complete()
     return prepared
 
 
@@ -257,10 +280,11 @@ def prepare(
         as that. Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding
         would move it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it.
     codes
-        Whether to keep the means as 8-bit integers too, D + 24 bytes an item, for scores of one inner product: `rerank`
-        and `FaissReranker` read these first, and the means themselves of candidates that may be among the best k. What
-        they return is the same to the last bit. It pays where the gallery is larger than the cache, from D = 128 or so
-        and several hundred candidates on; lists of fewer than 8 k are scored without them.
+        Whether to keep the means as 8-bit integers too, for scores of one inner product: D, rounded up to a multiple of
+        16, and 24 bytes an item. `rerank` and `FaissReranker` read these first, and the means themselves of candidates
+        that may be among the best k. What they return is the same to the last bit. It pays where the gallery is larger
+        than the cache, from D = 128 or so and several hundred candidates on. Lists of fewer than 8 k rows are scored
+        without them, and of lists of more than 2048 those parts of 2048 that have fewer.
 
     Returns
     -------
@@ -270,8 +294,8 @@ def prepare(
     Raises
     ------
     TypeError
-        gallery is not a distribution, or the score takes no such gallery; codes of a gallery that the score reads in
-        another way, or on a GPU.
+        gallery is not a distribution, or the score takes no such gallery; codes is not a bool, or they are asked for of
+        a gallery that the score reads in another way, or on a GPU.
     ValueError
         Unknown score or dtype.
 
@@ -290,6 +314,8 @@ def prepare(
     require_distribution(record.name, "gallery", gallery)
     if dtype is not None and dtype not in FLOATING:
         raise ValueError(f"prepare: dtype {dtype!r}, expected float16, bfloat16, float32 or float64")
+    if not isinstance(codes, (bool, np.bool_)):
+        raise TypeError(f"prepare: codes is {codes!r}, expected True or False")
     gallery = gallery.detach()
     gallery.check_signs()
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
@@ -298,13 +324,14 @@ def prepare(
     # Most queries are of the gallery's own kind and variance; what others need is computed when they come.
     prepared = Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record, codes=codes)
     own = gallery.kind in kinds
-    pair = prepared.pair(prepared.distribution) if own else record.pair(kinds[0], gallery.kind)
-    if codes and not prepared._on_host(pair):
+    own_pair = record.pair(kinds[0], gallery.kind)
+    laid_out = prepared.laid_out_for(prepared.distribution) if own else prepared.laid_out(own_pair)
+    if codes and not laid_out.is_read_here:
         what = f"{gallery.kind} on {device_of(gallery.mu)}"
         raise TypeError(
             f"prepare: codes=True, expected a score of one inner product on the CPU, got {record.name} of {what}"
         )
-    prepared.lay_out(pair)
+    laid_out.complete()
     return prepared
 
 
@@ -328,7 +355,7 @@ def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Arr
 
 
 class ScorePlan(NamedTuple):
-    """A checked call of a score: its op's inputs, the candidates, and the gallery if it is a prepared one.
+    """A checked call of a score: its op's inputs, the candidates, and what a prepared gallery has laid out.
 
     Where `rows` is given, the inputs hold these rows of the gallery only, in ascending order, and candidates are
     positions in `rows`.
@@ -339,11 +366,11 @@ class ScorePlan(NamedTuple):
     inputs: Inputs
     candidates: Array = None
     rows: Array = None
-    prepared: Prepared | None = None
+    laid_out: LaidOut | None = None
 
     def panels(self) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, if it is prepared and the op searches these."""
-        return None if self.prepared is None else self.prepared.panels(self.pair)
+        return None if self.laid_out is None else self.laid_out.panels()
 
 
 @quiet
@@ -357,23 +384,18 @@ def plan(
     candidates: Array = None,
 ) -> ScorePlan:
     """Check the arguments of a verb, which errors call by `names`, and compute the inputs of the op."""
-    prepared = gallery if isinstance(gallery, Prepared) else None
     record = get(score)
-    if prepared is not None and record is not prepared.score and record != prepared.score:
-        raise ValueError(f"{record.name}: {names[1]} is prepared for score {prepared.score.label}, got {record.label}")
     require_distribution(record.name, names[0], queries)
-    if prepared is None:
+    if not isinstance(gallery, Prepared):
         require_distribution(record.name, names[1], gallery)
+    elif record is not gallery.score and record != gallery.score:
+        raise ValueError(f"{record.name}: {names[1]} is prepared for score {gallery.score.label}, got {record.label}")
     pair = record.pair(queries.kind, gallery.kind)
     if queries.dim != gallery.dim:
         raise ValueError(f"{record.name}: dim of {names[0]} is {queries.dim}, expected {gallery.dim} like {names[1]}")
     device, expected = device_of(queries.mu), device_of(gallery.mu)
-    if device != expected:
-        kind = TypeError if "numpy" in (device, expected) else ValueError
-        raise kind(f"{record.name}: {names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}")
-    if device not in ("numpy", "cpu") and not device.startswith("cuda"):
-        raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
-
+    if device != expected or not (device in ("numpy", "cpu") or device.startswith("cuda")):
+        raise _misplaced(record.name, names, device, expected)
     dtype = compute_dtype(gallery.mu)
     of_one_set = gallery is queries and candidates is None and dtype == dtype_name(gallery.mu)
     if candidates is not None:
@@ -385,36 +407,56 @@ def plan(
             gallery = gallery.detach()
             gallery.check_signs()
     queries = converted(queries, dtype)
-    if pair.weighted is not None:
+    rows, laid_out = None, None
+    if isinstance(gallery, Prepared):
+        laid_out = _laid_out(pair, queries, gallery, record)
+        pair = laid_out.pair
+    elif pair.weighted is not None:
         pair = _weighted(pair, queries, gallery, record)
     mu1, uncertainty1 = pair.query(queries, record.params)
     shared, draws = pair.shared(mu1, record.params), record.draws(pair, mu1)
-    rows = None
-    if isinstance(gallery, Prepared):
-        mu2, uncertainty2 = gallery.inputs(pair)
+    if laid_out is not None:
+        mu2, uncertainty2 = laid_out.inputs
     elif of_one_set and pair.query is pair.gallery:
         mu2, uncertainty2 = mu1, uncertainty1
     else:
+        assert isinstance(gallery, Distribution)
         if candidates is not None and not (is_traced(gallery.mu) or _reads_gallery(pair, gallery)):
             candidates, rows = _named_rows(pair, gallery.mu, candidates)
         mu2, uncertainty2 = gallery_inputs(pair, gallery if rows is None else gallery[rows], record)
     inputs = Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
-    has_all_rows = candidates is not None and rows is None
-    is_large = has_all_rows and not is_traced(mu2) and mu2.nbytes > FRESH
-    if not detach and (is_large or dtype_name(mu2) in HALVES) and differentiates(inputs):
-        # Kernels write a gradient of every row that they are given, in float32, to which halves are widened.
-        if has_all_rows:
+    whole = candidates is not None and rows is None
+    costly = dtype_name(mu2) in HALVES or (whole and not is_traced(mu2) and mu2.nbytes > FRESH)
+    if costly and not detach and differentiates(inputs):
+        if whole:
             candidates, rows = _named_rows(pair, mu2, candidates)
-            mu2, uncertainty2 = (mu2, uncertainty2) if rows is None else (mu2[rows], uncertainty2[rows])
-        inputs = inputs._replace(mu2=widened(mu2), uncertainty2=widened(uncertainty2))
-    return ScorePlan(record, pair, inputs, candidates, rows, prepared)
+        inputs = _of_named_rows(inputs, rows if whole else None)
+    return ScorePlan(record, pair, inputs, candidates, rows, laid_out)
 
 
-def _weighted(pair: Pair, queries: Distribution, gallery: Distribution | Prepared, score: Score) -> Pair:
+def _misplaced(owner: str, names: tuple[str, str], device: str, expected: str) -> Exception:
+    """What is raised where the queries are not where the gallery is, or both are where no kernel is."""
+    if device == expected:
+        return ValueError(f"{owner}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
+    kind = TypeError if "numpy" in (device, expected) else ValueError
+    return kind(f"{owner}: {names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}")
+
+
+def _of_named_rows(inputs: Inputs, rows: Array | None) -> Inputs:
+    """Inputs of few rows alone, or of all: kernels write a gradient of every row that they are given, in float32, to
+    which halves are widened."""
+    mu2, uncertainty2 = (x if rows is None else x[rows] for x in (inputs.mu2, inputs.uncertainty2))
+    return inputs._replace(mu2=widened(mu2), uncertainty2=widened(uncertainty2))
+
+
+def _laid_out(pair: Pair, queries: Distribution, gallery: Prepared, score: Score) -> LaidOut:
+    """What a prepared gallery has for these queries, by weighted squares unless the score's parameters are trained."""
+    trained = any(is_torch(x) and x.requires_grad for x in score.params.values())  # a Prepared's are copies
+    return gallery.laid_out(pair) if trained else gallery.laid_out_for(queries)
+
+
+def _weighted(pair: Pair, queries: Distribution, gallery: Distribution, score: Score) -> Pair:
     """The pair by weighted squares where all queries have one variance, and all items; else the pair itself."""
-    if isinstance(gallery, Prepared):
-        trained = any(is_torch(x) and x.requires_grad for x in score.params.values())  # a Prepared's are copies
-        return pair if trained else gallery.pair(queries)
     var1, var2 = common_variance(queries), common_variance(gallery)
     return pair if var1 is None or var2 is None else weighted_pair(pair, gallery.mu, var1, var2, score.params)
 

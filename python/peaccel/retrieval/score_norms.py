@@ -58,8 +58,8 @@ def normalise_scores(
 
     Returns
     -------
-    In the compute dtype (float32 for halves), computed in float64. [Q, G], differentiable in torch; of a Ranking a
-    Ranking of the same items, in their new order: best first, then NaN, then padding, ties by the lower row. What the
+    In the compute dtype (float32 for 16-bit floats), computed in float64. [Q, G], differentiable in torch; of a Ranking
+    a Ranking of the same items, in their new order: best first, then NaN, then padding, ties by the lower row. What the
     list did not hold is not found: search for more items than are needed.
 
     Raises

@@ -45,7 +45,7 @@ def paired(a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], 
 
     Returns
     -------
-    [N], in the compute dtype (float32 for halves). Differentiable in torch, twice.
+    [N], in the compute dtype (float32 for 16-bit floats). Differentiable in torch, twice.
 
     Raises
     ------
@@ -223,7 +223,7 @@ def _named(planned: ScorePlan, error: ValueError) -> ValueError:
 def best(planned: ScorePlan, rows: Array, k: int) -> tuple[Array, Array]:
     """Scores and rows [Q, k] of the best of the given rows [Q, K] of the op's inputs."""
     try:
-        codes = None if planned.prepared is None else planned.prepared.codes(planned.pair)
+        codes = None if planned.laid_out is None else planned.laid_out.codes()
         return ops.rerank(planned.pair.op, planned.inputs, rows, k, codes)
     except ValueError as error:
         raise _named(planned, error) from None
