@@ -27,7 +27,7 @@ method, settings = recipe("neighbours.py", "mnist")
 folder = Path(tempfile.mkdtemp()) / "neighbours"
 result = train("neighbours.py", method, settings, Run(quick=True, out=folder, device="cpu", threads=1))
 print(f"Recall@1 {result.recall_at_1:.0%} among {round(1 / result.chance)} numbers that training never saw")
-print(f"confidence and quality have a rank correlation of {result.confidence_and_severity:.2f}")
+print(f"confidence and quality have a rank correlation of {result.uncertainty_and_severity:.2f}")
 
 # %%
 # A run is read back from its folder, and its model embeds anything: here other images of numbers that it never saw.

@@ -83,8 +83,8 @@ def from_first_stage(method, items):
 def check_that_it_learns(row, method, settings, items, run):
     result = runs.train(row, method, settings, run, items)
     assert result.recall_at_1 > UNTRAINED + SMALL.get(row, MARGIN), f"{result}"
-    if row not in UNSURE and result.confidence_and_severity is not None:
-        assert result.confidence_and_severity > 0, f"{result}"
+    if row not in UNSURE and result.uncertainty_and_severity is not None:
+        assert result.uncertainty_and_severity > 0, f"{result}"
 
     read = train.load(run.out)
     assert read.method is train.recipe(row, "mnist")[0]

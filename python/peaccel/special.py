@@ -1,6 +1,6 @@
 """Log-Bessel functions, the von Mises-Fisher normaliser and the logarithm of the normal distribution function.
 
-For numpy arrays, torch tensors, lists and numbers. Integers count as float64, halves as float32.
+For numpy arrays, torch tensors, lists and numbers. Integers count as float64, 16-bit floats as float32.
 
 Accuracy is stated as ``python -m benches.accuracy`` measures it, against arb at golden rows and random points.
 Outside their domain the functions give NaN.
@@ -36,7 +36,8 @@ def log_ive(v: KindT | Given, x: KindT | Given) -> KindT | np.float64:
 
     Returns
     -------
-    Values of x's kind and dtype (float64 for integers, float32 for halves); -inf at x = 0 for v > 0, 0 for v = 0.
+    Values of x's kind and dtype (float64 for integers, float32 for 16-bit floats); -inf at x = 0 for v > 0, 0 for
+    v = 0.
 
     Raises
     ------

@@ -51,7 +51,7 @@ K_MAX = 2**31 - 1
 
 
 def compute_dtype(x: Array) -> str:
-    """The name of the dtype in which kernels compute: that of x, but float32 for halves."""
+    """The name of the dtype in which kernels compute: that of x, but float32 for 16-bit floats."""
     name = dtype_name(x)
     return "float32" if name in HALVES else name
 

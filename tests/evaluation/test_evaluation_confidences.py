@@ -89,7 +89,7 @@ def test_the_sentence_compares_confidences_with_the_best_score_of_the_first():
     first, second = found.scores
     learned = next(c for c in found.confidences if c.confidence == "learned")
     assert found.sentence() == (
-        f"As a confidence, the best score by neg_sq_l2 has an AUROC of {first.best_auroc} %, for nothing. "
+        f"As a confidence, the best score by neg_sq_l2 has an AUROC of {first.best_auroc} %, at no cost. "
         f"The learned confidence has {learned.r_auroc} %: {compared(learned.gain)}. "
         f"The best score by cosine, in its own answers, has {second.best_auroc} %: {compared(second.best_auroc_gain)}."
     )
@@ -104,7 +104,8 @@ def test_in_words_whether_a_number_is_above_another():
         (-0.1, -0.15, -0.05, "worse by 10.0 [5.0, 15.0] points"),
         (0.1, -0.05, 0.25, "not distinguishably better (10.0 [-5.0, 25.0] points)"),
         (0.0, 0.0, 0.0, "not distinguishably better (0.0 [0.0, 0.0] points)"),
-        (np.nan, np.nan, np.nan, "which cannot be compared, as all answers are right, or all are wrong"),
+        (-0.076, np.nan, np.nan, "not to be judged, as there is no interval (-7.6 [-, -] points)"),
+        (np.nan, np.nan, np.nan, "not comparable, as all answers are right, or all are wrong"),
     ):
         assert compared(Interval(value, low, high)) == expected
 

@@ -130,7 +130,7 @@ def test_a_row_is_trained_as_its_recipe_and_its_options_say(folder, capsys, tmp_
     code, out, _ = run(capsys, line)
     assert code == 0
     assert re.fullmatch(
-        r"pfe on digits8, seed 0: Recall@1 [\d.]+ %, MAP@R [\d.]+ % \(query\), Spearman of confidence and severity "
+        r"pfe on digits8, seed 0: Recall@1 [\d.]+ %, MAP@R [\d.]+ % \(query\), Spearman of uncertainty and severity "
         r"-?[\d.]+, \d+ s -> \S+\n", out)  # fmt: skip
     settings = record(tmp_path / "new" / "p")["settings"]
     assert (settings["dim"], settings["classify"]["lr"], settings["match"]["epochs"]) == (16, 0.01, 1)

@@ -166,7 +166,7 @@ def test_a_run_trains_on_one_part_and_is_judged_by_the_others(tmp_path):
         "map_at_r": metrics.map_at_r(*found),
         "chance": pytest.approx(chance),
         "queries": len(query),
-        "confidence_and_severity": metrics.spearman(PARTS["query"].quality, pe.confidence(d["query"])),
+        "uncertainty_and_severity": metrics.spearman(PARTS["query"].quality, pe.confidence(d["query"])),
         "method": "pfe",
         "data": "features",
         "seed": 0,

@@ -132,8 +132,8 @@ def tell(result: Result, run: Run, cosine: HeldOutMetrics | None = None) -> None
     line = f"Recall@1 {100 * result.recall_at_1:.2f} %, MAP@R {100 * result.map_at_r:.2f} % ({result.part})"
     if cosine is not None:
         line += f", by cosine {100 * cosine.recall_at_1:.2f} % and {100 * cosine.map_at_r:.2f} %"
-    if result.confidence_and_severity is not None:
-        line += f", Spearman of confidence and severity {result.confidence_and_severity:.2f}"
+    if result.uncertainty_and_severity is not None:
+        line += f", Spearman of uncertainty and severity {result.uncertainty_and_severity:.2f}"
     print(f"{result.method} on {result.data}, seed {result.seed}: {line}, {result.seconds:.0f} s -> {run.out}")
     if result.warnings:
         print(f"{result.method}: training may have failed: {result.warnings[-1]}", file=sys.stderr)

@@ -115,7 +115,9 @@ def _numbered(names: NDArray[Any]) -> tuple[int, NDArray[np.int64]]:
 def compared(gain: Interval, unit: str = "points") -> str:
     """In words whether a number is above another, by the interval of what it has more; larger is better."""
     if np.isnan(gain.value):
-        return "which cannot be compared, as all answers are right, or all are wrong"
+        return "not comparable, as all answers are right, or all are wrong"
+    if np.isnan(gain.low):
+        return f"not to be judged, as there is no interval ({gain} {unit})"
     if gain.high < 0:
         return f"worse by {Interval(-gain.value, -gain.high, -gain.low)} {unit}"
     return f"better by {gain} {unit}" if gain.low > 0 else f"not distinguishably better ({gain} {unit})"

@@ -172,7 +172,7 @@ class ConfidenceResult:
             "ECE %",
             "how far that probability is from the share of right answers, in ten bins of equal count; lower is "
             "better, but confidence that says nothing has about 0 too: whether it tells anything is seen by the "
-            "others.",
+            "others. Noise only raises it, which its interval takes off: it may lie below.",
         ),
     ]
     """Expected calibration error of that probability, in bins of equal count. A confidence that says nothing has about
@@ -259,7 +259,7 @@ class Evaluation:
         """Whether a confidence is worth having: whether it tells right answers from wrong ones better than the score of
         the best item by the first score, which costs nothing."""
         first, told = self.scores[0], {c.confidence: c for c in self.confidences}
-        said = [f"As a confidence, the best score by {first.score} has an AUROC of {first.best_auroc} %, for nothing."]
+        said = [f"As a confidence, the best score by {first.score} has an AUROC of {first.best_auroc} %, at no cost."]
         if "learned" in told and (learned := told["learned"]).gain is not None:
             said.append(f"The learned confidence has {learned.r_auroc} %: {compared(learned.gain)}.")
         for s in self.scores[1:]:

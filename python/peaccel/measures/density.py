@@ -46,7 +46,7 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact")
 
     Returns
     -------
-    [N] or [S, N], in the compute dtype (float32 for halves). Differentiable in torch, twice.
+    [N] or [S, N], in the compute dtype (float32 for 16-bit floats). Differentiable in torch, twice.
 
     Raises
     ------
@@ -107,7 +107,8 @@ def entropy(d: Distribution[ArrayT]) -> ArrayT:
 
     Returns
     -------
-    [N], in the compute dtype (float32 for halves); log of the sphere's surface at kappa = 0. Twice differentiable.
+    [N], in the compute dtype (float32 for 16-bit floats); log of the sphere's surface at kappa = 0.
+    Twice differentiable.
 
     Raises
     ------

@@ -43,7 +43,7 @@ def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
 
     Returns
     -------
-    [N], in the compute dtype (float32 for halves), >= 0. Differentiable in torch, twice.
+    [N], in the compute dtype (float32 for 16-bit floats), >= 0. Differentiable in torch, twice.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def match_variance(q: Distribution[ArrayT], g: Distribution[ArrayT]) -> ArrayT:
 
     Returns
     -------
-    [N], in the compute dtype (float32 for halves), >= 0. Differentiable in torch, twice.
+    [N], in the compute dtype (float32 for 16-bit floats), >= 0. Differentiable in torch, twice.
 
     Raises
     ------

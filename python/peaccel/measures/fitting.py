@@ -61,7 +61,7 @@ def fit_prior(*given: Any, **named: Any) -> Any:
     d
         N items in Euclidean space: Normal or Point.
     labels
-        [N] integers, at least two classes, one of them with at least two items.
+        [N] numbers or strings, at least two classes, one of them with at least two items.
     queries, gallery
         The items of two sides, alike in class, kind, dimension and dtype.
     query_labels, gallery_labels
@@ -194,9 +194,9 @@ def fit_vmf(
     Returns
     -------
     VonMisesFisher
-        In the compute dtype (float32 for halves), an item for each group in the order of the sorted unique values of
-        groups, one without groups. kappa is inf where all rows of a group are equal, as a single one is: the
-        likelihood has no maximum there. Where rows cancel, or all weights are 0, kappa is 0 and mu the first axis,
+        In the compute dtype (float32 for 16-bit floats), an item for each group in the order of the sorted unique
+        values of groups, one without groups. kappa is inf where all rows of a group are equal, as a single one is:
+        the likelihood has no maximum there. Where rows cancel, or all weights are 0, kappa is 0 and mu the first axis,
         (1, 0, ..., 0). Differentiable in torch, once: mu and kappa in z and weights.
 
     Raises

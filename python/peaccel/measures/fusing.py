@@ -62,14 +62,15 @@ def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
     d
         N items of any kind; var > 0 for product and pfe.
     groups
-        [N] integers, the group of each item, of either kind of array.
+        [N] integers, the group of each item, of either kind of array; of names,
+        ``np.unique(names, return_inverse=True)[1]``.
     rule
         A name of the table; None for the default of d's kind.
 
     Returns
     -------
-    Of d's class and kind, in the compute dtype (float32 for halves, whose range sums of kappa leave), an item for each
-    group in the order of the sorted unique values of groups. Differentiable in torch.
+    Of d's class and kind, in the compute dtype (float32 for 16-bit floats, whose range sums of kappa leave), an item
+    for each group in the order of the sorted unique values of groups. Differentiable in torch.
 
     Raises
     ------

@@ -110,7 +110,7 @@ class Plda:
         Returns
         -------
         Normal
-            [N, K], of x's kind of array, in its compute dtype (float32 for halves); var is 1 for all, or, of a
+            [N, K], of x's kind of array, in its compute dtype (float32 for 16-bit floats); var is 1 for all, or, of a
             Normal, 1 + v |a_k|^2 along the direction a_k. Differentiable in torch. What is exact for every model is an
             item's uncertainty as a factor of W: ``pe.Normal(plda.transform(x).mu, factor)``.
 

@@ -48,7 +48,7 @@ def sample(d: Distribution[ArrayT], n: int, seed: Any = None, gradient: str = "i
 
     Returns
     -------
-    [n, N, D], in the compute dtype (float32 for halves).
+    [n, N, D], in the compute dtype (float32 for 16-bit floats).
 
     Raises
     ------

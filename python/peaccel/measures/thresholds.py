@@ -46,7 +46,7 @@ def learn_then_test(
     correct
         [Q] booleans (or 0 and 1): whether the answer is right.
     classes
-        [Q] integers: the class of each query. ``np.arange(Q)`` claims that all answers are independent.
+        [Q] numbers or strings: the class of each query. ``np.arange(Q)`` claims that all answers are independent.
     alpha
         In (0, 1): the share of accepted answers that may be wrong.
     delta

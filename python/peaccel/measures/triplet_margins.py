@@ -54,7 +54,7 @@ def triplet_probability(
 
     Returns
     -------
-    [N], in the compute dtype (float32 for halves), in [0, 1]; or the log, <= 0. Differentiable in torch.
+    [N], in the compute dtype (float32 for 16-bit floats), in [0, 1]; or the log, <= 0. Differentiable in torch.
 
     Raises
     ------

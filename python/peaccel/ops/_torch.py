@@ -1,4 +1,4 @@
-"""torch's operators, with schemas and fakes, for all records: the only user of torch.library.
+"""torch's operators, with schemas and fakes, for all records: the only user of torch.library for kernels.
 
 `_autograd` makes the autograd functions around them. An operator computes by `_cpu` or by `_cuda`, which have the same
 functions.

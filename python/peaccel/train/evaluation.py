@@ -52,9 +52,9 @@ class HeldOutMetrics:
     """Recall@1 of rankings at random."""
     queries: int
     """How many queries were asked."""
-    confidence_and_severity: float | None
-    """Minus Spearman's rank correlation of confidence and severity of the queries, where both are known: 1 where the
-    confidence orders them as their severity does."""
+    uncertainty_and_severity: float | None
+    """Spearman's rank correlation of severity and of minus the confidence of the queries, where both are known: 1 where
+    the least confident ones are the most corrupted."""
 
 
 def check_parts(data: str, parts: Mapping[str, Items]) -> None:
@@ -118,11 +118,11 @@ def judge(method: Method, training: Training, score: Score, parts: Mapping[str, 
         query, gallery = parts["query"], parts["gallery"]
         d = embed(training.model, query.data)
         found = _retrieve(d, query.labels, embed(training.model, gallery.data), gallery.labels, score)
-        return HeldOutMetrics("query", **found._asdict(), confidence_and_severity=_with_severity(method, d, query))
+        return HeldOutMetrics("query", **found._asdict(), uncertainty_and_severity=_with_severity(method, d, query))
     part = next(part for part in JUDGED if part in parts)
     items = parts[part]
     found = map_at_r(embed(training.model, items.data), items.labels, score)
-    return HeldOutMetrics(part, **found._asdict(), confidence_and_severity=None)
+    return HeldOutMetrics(part, **found._asdict(), uncertainty_and_severity=None)
 
 
 class _Means(nn.Module):
