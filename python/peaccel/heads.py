@@ -80,8 +80,16 @@ class Covariates(nn.Module):
         return torch.cat([features, (columns - self.mean) / self.deviation], dim=1)
 
 
+def _precise(layers: nn.Module, features: Tensor) -> Tensor:
+    """What layers make of features, in float32 under autocast too, whose 16-bit floats have 3 digits: uncertainties of
+    items would be equal, and directions of other length."""
+    with torch.autocast(features.device.type, enabled=False):
+        out: Tensor = layers(widened(features))
+    return out
+
+
 class MeanHead(nn.Module):
-    """Linear map, to the unit sphere unless told otherwise; in float32 under autocast too, whose halves have 3 digits.
+    """Linear map, to the unit sphere unless told otherwise; in float32 under autocast too.
 
     Parameters
     ----------
@@ -100,8 +108,7 @@ class MeanHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [N, F] to rows [N, dim]."""
-        with torch.autocast(features.device.type, enabled=False):
-            mu: Tensor = self.linear(widened(features))
+        mu = _precise(self.linear, features)
         return normalize(mu, dim=1) if self.unit else mu
 
 
@@ -141,7 +148,7 @@ class VarianceHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [N, F] to variances [N, dim], each above `floor`."""
-        return self.floor + torch.exp(self.gamma * self.layers(features) + self.beta)
+        return self.floor + torch.exp(self.gamma * _precise(self.layers, features) + self.beta)
 
     @torch.no_grad()
     def begin(self, var: float) -> None:
@@ -199,7 +206,7 @@ class UncertaintyHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [N, F] to numbers [N] or [N, out], each above `floor`."""
-        x = self.floor + self.start * positive(self.layers(features).float())
+        x = self.floor + self.start * positive(_precise(self.layers, features))
         return x[:, 0] if x.shape[1] == 1 else x
 
     @torch.no_grad()
@@ -234,7 +241,7 @@ class SoftplusHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [N, F] to numbers [N]."""
-        return self.gain * softplus(self.layers(features)[:, 0].float())
+        return self.gain * softplus(_precise(self.layers, features)[:, 0])
 
 
 class ScaledMean(nn.Module):
@@ -304,7 +311,7 @@ class ScaleHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [N, F] to scales [N]."""
-        return ACTIVATIONS[self.activation](self.layers(features)[:, 0].float(), self.constant)
+        return ACTIVATIONS[self.activation](_precise(self.layers, features)[:, 0], self.constant)
 
 
 class _Beside(nn.Module):

@@ -91,7 +91,7 @@ def test_crops_are_of_the_seed(capsys, folder):
 
 
 @pytest.mark.parametrize(("side", "shorter"), [(112, 112), (224, 256)])
-def test_only_training_images_are_augmented(folder, tmp_path, side, shorter):
+def test_only_training_images_are_augmented_and_in_the_passes_of_training_alone(folder, tmp_path, side, shorter):
     rng = np.random.default_rng(0)
     for part in ("train", "validation", "test", "query", "gallery"):
         (tmp_path / part / "c").mkdir(parents=True)
@@ -103,9 +103,10 @@ def test_only_training_images_are_augmented(folder, tmp_path, side, shorter):
     plain = transforms.face_transform(side) if side == 112 else transforms.eval_transform(normalisation, shorter, side)
     torch.manual_seed(0)
     for part, items in parts.items():
-        images = [(items.data[i], plain(Image.open(items.data.paths[i]))) for i in range(8)]
-        same = [torch.equal(*pair) for pair in images]
-        assert all(same) if part != "train" else not all(same), part
+        expected = [plain(Image.open(path)) for path in items.data.paths]
+        seen, trained = ([data[i] for i in range(8)] for data in (items.data, items.data.augmented()))
+        assert all(map(torch.equal, seen, expected)), part
+        assert all(map(torch.equal, trained, expected)) == (part != "train"), part
 
 
 def test_parts_of_a_task_are_damaged_by_draws_of_their_own():

@@ -14,7 +14,7 @@ import peaccel as pe
 from peaccel import methods, train
 from peaccel.heads import UncertaintyHead
 from peaccel.losses import ArcFace, CosFace
-from peaccel.methods import hib, parts
+from peaccel.methods import hib, mu_scaleface, parts
 from peaccel.methods.method import Batch, Schedule, Step
 from peaccel.train.optim import optimizer_of
 
@@ -424,3 +424,27 @@ def test_a_rising_margin_is_that_of_the_loss_at_each_step(name):
     for number, margin in ((0, 0.0), (2, 0.15), (4, 0.3), (7, 0.3)):
         stage.loss(batch, Step(number, 8, 0))
         assert loss.margin == pytest.approx(margin)
+
+
+def test_mu_of_mu_scaleface_is_that_of_all_pairs():
+    rng = np.random.default_rng(0)
+    d, labels = pe.Scaled(rng.normal(size=(60, 5)), rng.uniform(1, 9, 60)), rng.integers(0, 7, 60) * 3
+    rows = np.argwhere(np.triu(np.ones((60, 60), bool), k=1))
+    expected = pe.fit_shift(d, rows, labels[rows[:, 0]] == labels[rows[:, 1]])
+    assert mu_scaleface.score(d, labels).params["mu"] == pytest.approx(expected, abs=1e-12)
+    for wrong, alike in ((np.arange(60), "different"), (np.zeros(60, int), "equal")):
+        with pytest.raises(ValueError, match=f"^mu_scaleface: labels are all {alike}, expected pairs of one class"):
+            mu_scaleface.score(d, wrong)
+
+
+@pytest.mark.parametrize("row", ["dul_cls", "dul_reg_cls", "dul_reg", "scf", "pfe"])
+@pytest.mark.parametrize("distribution", ["normal", "vmf"])
+def test_the_published_variant_is_of_every_distribution(row, distribution):
+    method = methods.load(row)
+    torch.manual_seed(0)
+    settings = method.settings(variant="published", dim=4, distribution=distribution)
+    training = method.build(torch.nn.Identity(), 8, 3, settings)
+    batch = Batch(torch.randn(6, 8), torch.arange(3).repeat(2), torch.arange(6))
+    for stage in training.stages:
+        terms = stage.loss(batch, Step(0, 10, 0))
+        assert all(torch.isfinite(x) for x in terms.values())

@@ -242,6 +242,21 @@ def test_a_schedule_goes_on_where_it_was(decay):
     assert max(whole) == pytest.approx(0.1, rel=0.01) and (decay == "constant") == (min(whole) == max(whole))
 
 
+@pytest.mark.parametrize("steps", range(1, 31))
+def test_a_cycle_of_few_steps_rises_and_falls(steps):
+    schedule = Schedule(lr=0.1, decay="one_cycle")
+    optimizer = optimizer_of(Stage("s", schedule, (Group((nn.Parameter(torch.ones(1)),)),), lambda batch, step: {}))
+    told, rates = schedule_of(optimizer, schedule, steps), []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        told.after_step()
+    top = int(np.argmax(rates))
+    assert top <= max(steps // 10, 1) and rates[:top] == sorted(rates[:top])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert steps == 1 or rates[top] > 0.09
+
+
 def test_draws_are_new_at_each_step_and_the_same_for_one_seed(items):
     seen = []
 
@@ -311,7 +326,8 @@ def test_batches_that_make_one_step_together_are_one_batch(items):
 
     assert torch.allclose(moved(8, 1), moved(4, 2), rtol=1e-5)
     assert not torch.allclose(moved(8, 1), moved(4, 1), rtol=1e-3)
-    assert not torch.equal(moved(8, 8), moved(8, 10**9))  # a step ends with the epoch, whatever is left
+    for accumulate in (3, 8, 10**9):  # a step ends with the epoch, and is the mean of what was left
+        assert torch.allclose(moved(16, 1), moved(8, accumulate), rtol=1e-5)
 
 
 @pytest.mark.parametrize("accumulate", [1, 4, 10**9])
@@ -464,6 +480,111 @@ def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path
     both = nn.ModuleDict({"model": other.model, "criterion": other.criterion})
     assert checkpoint.load_weights(tmp_path / "best.safetensors", both)["validation"] == 0.5
     assert equal(weights(other), seen[2])
+
+
+def test_of_equal_validations_the_last_epoch_stays(items, tmp_path):
+    """As beside means that do not learn, judged by cosine; NaN is below all."""
+    for values in ([0.4, 0.4, 0.4], [float("nan"), 0.1, 0.4], [0.4, float("nan"), 0.4]):
+        training, told = build("triplet"), iter(values)
+        fit(training, items, LABELS, Options(patience=0), folder=tmp_path, validate=lambda model, told=told: next(told))
+        assert [*told] == ([0.4] if values[1] != values[1] else []), values  # a NaN is an epoch without hope
+        plain = build("triplet")
+        fit(plain, items, LABELS)
+        assert equal(weights(training), weights(plain)) == (values[1] == values[1])
+
+
+def test_a_run_that_dies_in_the_next_stage_has_the_best_of_this_one(items, tmp_path, monkeypatch):
+    """The first epoch of a stage overwrites the best weights of the stage before, and dies before its state is kept."""
+    values = [0.1, 0.5, 0.2, 0.3, 0.4, 0.6]
+
+    def carried_out(values, resume=False, seed=0, **changes):
+        training, told = build("dul_reg", seed), iter(values)
+        torch.manual_seed(7)
+        fit(training, items, LABELS, Options(resume=resume), validate=lambda model: next(told), **changes)
+        return weights(training)
+
+    whole = carried_out(values)
+    keep, kept = checkpoint.Checkpointer.keep_best, []
+
+    def dying(self, at, value):
+        keep(self, at, value)
+        kept.append(value)
+        if value == 0.3:
+            raise SystemExit
+
+    monkeypatch.setattr(checkpoint.Checkpointer, "keep_best", dying)
+    with pytest.raises(SystemExit):
+        carried_out(values, folder=tmp_path)
+    monkeypatch.undo()
+    assert kept == [0.1, 0.5, 0.3]
+    assert equal(carried_out(values[3:], True, 99, folder=tmp_path), whole)
+
+
+class Images:
+    """A data set that draws, in the passes of training alone."""
+
+    def __init__(self, items, noise=0.0):
+        self.items, self.noise = items, noise
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, row):
+        return self.items[row] + self.noise * torch.randn(WIDTH)
+
+    def augmented(self):
+        return Images(self.items, 0.5)
+
+
+@pytest.mark.parametrize(("name", "at"), [("mc_dropout", 3), ("mc_dropout", 14), ("dul_reg", 7), ("pfe", 14)])
+def test_a_resumed_run_draws_what_one_that_never_stopped_draws(items, tmp_path, name, at):
+    """Of images, of features that are dropped, and of what a backbone that does not learn makes of images."""
+
+    def carried_out(data, seed=0, stop=0, **changes):
+        training = build(name, seed)
+        torch.manual_seed(7)
+        with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
+            fit(
+                training, data, LABELS, Options(seed=3, resume=seed > 0), logger=Interrupting(stop, "Ctrl-C"), **changes
+            )
+        return weights(training)
+
+    whole = carried_out(Images(items))
+    carried_out(Images(items), stop=at, folder=tmp_path)
+    assert equal(whole, carried_out(Images(items), 99, folder=tmp_path))
+    assert not equal(whole, carried_out(items))  # of which nothing is drawn
+
+
+class Modes(NullLogger):
+    """Keeps how all modules of a stage stand at each step."""
+
+    def __init__(self, training):
+        self.modules, self.found = [*training.model.modules(), *training.criterion.modules()], {}
+
+    def epoch_begins(self, stage, epoch, batches, done):
+        self.stage = stage.name
+
+    def step(self, terms, items):
+        self.found.setdefault(self.stage, []).append([module.training for module in self.modules])
+
+
+@pytest.mark.parametrize("name", sorted({*methods.NAMES} - {"text_to_image"}))
+def test_what_drops_and_normalises_does_so_at_every_step(items, name):
+    """Whatever looks at the model between epochs."""
+    known = methods.load(name).settings.__dataclass_fields__
+    training = build(name, **{key: 1.0 for key in known if key.endswith("_rate")})
+    logger = Modes(training)
+    fit(training, items, LABELS, logger=logger)
+    assert all(at == steps[0] for steps in logger.found.values() for at in steps)
+    assert any(any(steps[0]) for steps in logger.found.values())
+
+
+def test_what_was_warned_of_before_an_interruption_is_told_at_the_end(tmp_path):
+    same = torch.ones(len(LABELS), WIDTH)  # no item can be told from another
+    whole = fit(build("cosface"), same, LABELS, Options(seed=3))
+    with pytest.raises(KeyboardInterrupt):
+        fit(build("cosface"), same, LABELS, Options(seed=3), folder=tmp_path, logger=Interrupting(17, "Ctrl-C"))
+    assert whole and fit(build("cosface"), same, LABELS, Options(seed=3, resume=True), folder=tmp_path) == whole
 
 
 def test_a_checkpoint_of_something_else_is_refused(items, tmp_path):

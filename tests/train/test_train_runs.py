@@ -402,7 +402,7 @@ def test_a_search_goes_on_where_it_was_stopped(parts, tmp_path, monkeypatch):
         tuning.tune("cosface", chosen, replace(run, out=tmp_path / "bad"), tuning.SearchLimits(trials=1))
 
 
-def test_a_search_tries_settings_that_its_seed_draws(tmp_path, monkeypatch):
+def test_a_search_tries_settings_that_its_seed_draws_and_says_if_none_changes_anything(tmp_path, monkeypatch, capsys):
     tried = {}
 
     def trained(name, method, chosen, run):
@@ -414,6 +414,7 @@ def test_a_search_tries_settings_that_its_seed_draws(tmp_path, monkeypatch):
         run = train.Run(data="features", out=tmp_path / name, seed=seed)
         tuning.tune("cosface", settings("cosface", dim=6)[1], run, tuning.SearchLimits(trials=2))
     assert tried["a"] == tried["b"] and not {*tried["a"]} & {*tried["c"]}
+    assert capsys.readouterr().err.count("cosface on features: all 2 trials reached the same") == 3
 
 
 def test_a_search_needs_a_validation_part(parts, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class ImageRows:
     """The paths of N images, such as `Images.paths`."""
     transform: Callable[[Image], Any] | None = None
     """The transform of an RGB image, see `peaccel.data.transforms`; None for its pixels, uint8 [H, W, 3]."""
+    augmentation: Callable[[Image], Any] | None = None
+    """The transform in the passes of training, if that is another."""
     sizes: NDArray[np.float64] | None = None
     """[N] in (0, 1], of the square that is cut out of each image first, see `centre_crop`; None for whole images."""
 
@@ -38,6 +40,10 @@ class ImageRows:
         """Refuse sizes of other images."""
         if self.sizes is not None and len(self.sizes) != len(self.paths):
             raise ValueError(f"ImageRows: sizes has {len(self.sizes)} items, expected {len(self.paths)} like paths")
+
+    def augmented(self) -> ImageRows:
+        """The same images as the passes of training see them."""
+        return self if self.augmentation is None else replace(self, transform=self.augmentation)
 
     def __len__(self) -> int:
         """Count the images."""

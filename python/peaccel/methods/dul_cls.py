@@ -32,7 +32,9 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 
 def draws(backbone: nn.Module, head: nn.Module, classifier: ArcFace | CosFace, settings: Settings) -> Stage:
     """The stage that classifies a draw of each item."""
-    divergence = PriorDivergence(variant=settings.variant or "exact")
+    divergence = PriorDivergence(
+        variant="published" if settings.variant and settings.distribution == "vmf" else "exact"
+    )
 
     def classify_draws(batch: Batch, step: Step) -> Terms:
         d = head(backbone(batch.inputs))

@@ -73,9 +73,11 @@ class Uncertain(Embedding):
     hidden: AtLeast1 = 512
     """With head pfe, the width of its hidden layer."""
     start: Positive = 1.0
-    """With head mlp, the variance, or 1 / kappa, that it starts from."""
+    """With head mlp, the variance, or 1 / kappa, that it starts from, if the method does not take that from the data,
+    as pfe, scf, dul_reg, llr_nce and those that begin with them do."""
     variant: Literal["published"] | None = None
-    """With head mlp, "published" has no ReLUs between the layers."""
+    """published: what the published code makes otherwise than its paper, in the loss, in the start, and with head mlp,
+    which has no ReLUs between the layers then."""
 
 
 @dataclass(frozen=True, kw_only=True)

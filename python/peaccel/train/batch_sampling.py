@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from peaccel.methods.method import Embed, Schedule
 
-__all__ = ["Data", "balanced", "deliver", "length", "move", "take"]
+__all__ = ["Data", "augmented", "balanced", "deliver", "length", "move", "take"]
 
 Rows: TypeAlias = NDArray[np.int64]
 
@@ -26,6 +26,14 @@ class Rowwise(Protocol):
 
     def __getitem__(self, row: int, /) -> Any:
         """One item."""
+
+
+@runtime_checkable
+class Augmentable(Protocol):
+    """A data set that the passes of training see in another way."""
+
+    def augmented(self) -> Rowwise:
+        """The same items as these passes see them."""
 
 
 Data: TypeAlias = Tensor | tuple[Tensor, ...] | Rowwise
@@ -107,9 +115,16 @@ def deliver(
     for i, rows in enumerate(batches[first:], first):
         seeds = np.random.SeedSequence((seed, i)).generate_state(len(rows), np.uint64) >> np.uint64(1)
         drawn.append(list(zip(rows.tolist(), seeds.tolist(), strict=True)))
-    # A list of batches serves as a batch sampler, which torch's types do not say.
-    loader = DataLoader(_SeededItems(data), batch_sampler=drawn, num_workers=workers)
+    # The loader draws a seed, which would move the draws of a run that goes on from here. A list of batches serves as a
+    # batch sampler, which torch's types do not say.
+    own = torch.Generator().manual_seed(0)
+    loader = DataLoader(_SeededItems(data), batch_sampler=drawn, num_workers=workers, generator=own)
     yield from zip(batches[first:], loader, strict=True)
+
+
+def augmented(data: Data) -> Data:
+    """The items as a training pass sees them: images by their transform for training, if they have one."""
+    return data.augmented() if isinstance(data, Augmentable) else data
 
 
 class _SeededItems(Dataset[Any]):

@@ -36,6 +36,8 @@ class TrainingState:
     """The best validation of the stage until now."""
     since: int = 0
     """Epochs since the best one."""
+    warnings: tuple[str, ...] = ()
+    """What has shown that the run fails."""
 
     @property
     def fresh(self) -> bool:
@@ -80,8 +82,8 @@ class Checkpointer:
             return new
         values, held = load_tensors(path)
         try:
-            found = TrainingState(**values)
-        except TypeError:
+            found = TrainingState(**{**values, "warnings": tuple(values["warnings"])})
+        except (KeyError, TypeError):
             raise ValueError(f"{path}: is not the state of a run") from None
         if (found.method, found.seed) != (new.method, new.seed):
             of = f"method {found.method!r}, seed {found.seed}"
@@ -92,8 +94,15 @@ class Checkpointer:
             self._best = load_tensors(self._folder / "best.safetensors")[1]
         return found
 
+    def restore_random(self) -> None:
+        """Put torch's random state where it was, if a run was resumed."""
+        if "random" in self._held:
+            torch.set_rng_state(self._held["random"])
+        if "random.cuda" in self._held and torch.cuda.is_available():
+            torch.cuda.set_rng_state(self._held["random.cuda"])
+
     def restore(self, optimizer: torch.optim.Optimizer) -> NDArray[np.int64] | None:
-        """Put the optimizer of a resumed stage and torch's random state where they were.
+        """Put the optimizer of a resumed stage where it was.
 
         Returns
         -------
@@ -108,12 +117,9 @@ class Checkpointer:
                 _, i, name = key.split(".", 2)
                 state.setdefault(int(i), {})[name] = x
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-        torch.set_rng_state(held["random"])
-        if "random.cuda" in held and torch.cuda.is_available():
-            torch.cuda.set_rng_state(held["random.cuda"])
         return held["rows"].numpy() if "rows" in held else None
 
-    def write(self, at: TrainingState, optimizer: torch.optim.Optimizer, rows: NDArray[np.int64] | None) -> None:
+    def write(self, at: TrainingState, optimizer: torch.optim.Optimizer | None, rows: NDArray[np.int64] | None) -> None:
         """Write the state; the one before stays until this one is whole.
 
         Parameters
@@ -121,14 +127,14 @@ class Checkpointer:
         at
             Where the run stands.
         optimizer
-            Its moments are kept; its rates follow from the settings.
+            Its moments are kept; its rates follow from the settings. None between stages.
         rows
             The batches of the epoch that has begun, or None between epochs.
         """
         if not self._writes:
             return
         held = {f"module.{name}": x for name, x in self.everything.state_dict().items()}
-        for i, state in optimizer.state_dict()["state"].items():
+        for i, state in () if optimizer is None else optimizer.state_dict()["state"].items():
             held |= {f"optimizer.{i}.{name}": torch.as_tensor(x) for name, x in state.items() if x is not None}
         held["random"] = torch.get_rng_state()
         if torch.cuda.is_available():

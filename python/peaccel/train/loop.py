@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from peaccel.distributions import Distribution
 from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training
-from peaccel.train.batch_sampling import Data, balanced, deliver, length, move, take
+from peaccel.train.batch_sampling import Data, augmented, balanced, deliver, length, move, take
 from peaccel.train.checkpoint import Checkpointer, TrainingState
 from peaccel.train.diagnostics import EPOCHS, Movement, probe_rows, signs
 from peaccel.train.embedding import apply, embed, tensors
@@ -128,7 +129,7 @@ def fit(
     if options.resume:
         progress = checkpointer.resume(progress)
     with DeferredInterrupt() as stopper:
-        run = _Run(training, options, checkpointer, validate, logger, accelerator, stopper)
+        run = _Run(training, options, checkpointer, validate, logger, accelerator, stopper, [*progress.warnings])
         try:
             for number in range(progress.stage, len(training.stages)):
                 here = progress if number == progress.stage else TrainingState(name, options.seed, stage=number)
@@ -156,7 +157,8 @@ class _Run:
         """Train one stage, from the point that `at` records to its end."""
         stage, options, accelerator = self.training.stages[at.stage], self.options, self.accelerator
         schedule, device = stage.schedule, accelerator.device
-        inputs = data if stage.frozen is None else tensors(apply(stage.frozen, data))
+        self.checkpointer.restore_random()
+        inputs = augmented(data) if stage.frozen is None else self._frozen(stage.frozen, augmented(data), at)
         if stage.start is not None and at.fresh:
             self._start(stage, inputs, labels, at)
         learn(self.checkpointer.everything, stage)
@@ -177,9 +179,10 @@ class _Run:
                 step = Step(at.step, total, _seed(at, at.epoch, at.batch))
                 batch = Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[own], own)))
                 last = (at.batch + 1) % options.accumulate == 0 or at.batch + 1 == len(rows)
+                together = min(options.accumulate, len(rows) - at.batch // options.accumulate * options.accumulate)
                 with nullcontext() if last else accelerator.no_sync(module):
                     terms = module(batch, step)
-                    accelerator.backward(_finite(terms, stage, at, own) / options.accumulate)
+                    accelerator.backward(_finite(terms, stage, at, own) / together)
                 if last:
                     if schedule.clip is not None:
                         accelerator.clip_grad_norm_(module.parameters(), schedule.clip)
@@ -189,16 +192,29 @@ class _Run:
                 at = replace(at, batch=at.batch + 1, step=at.step + last)
                 self.logger.step(terms, len(own) * accelerator.num_processes)
                 if last and self._stops():
-                    self.checkpointer.write(at, optimizer, rows)
+                    self._write(at, optimizer, rows)
                     raise KeyboardInterrupt
             rates.after_epoch()
             at, rows = self._judge(replace(at, epoch=at.epoch + 1, batch=0)), None
             self.logger.epoch_ends(stage, at.epoch, optimizer, self._probe(data), at.best)
             if at.epoch <= EPOCHS:
                 told |= self._diagnose(stage, at, movement.sign(), data, labels, told)
-            self.checkpointer.write(at, optimizer, None)
+            self._write(at, optimizer, None)
         accelerator.free_memory()
         self.checkpointer.back_to_best()
+        if at.stage + 1 < len(self.training.stages):  # before the next one's best weights take the place of these
+            self._write(TrainingState(at.method, at.seed, stage=at.stage + 1), None, None)
+
+    def _write(
+        self, at: TrainingState, optimizer: torch.optim.Optimizer | None, rows: NDArray[np.int64] | None
+    ) -> None:
+        self.checkpointer.write(replace(at, warnings=tuple(self.warnings)), optimizer, rows)
+
+    def _frozen(self, module: nn.Module, data: Data, at: TrainingState) -> Data:
+        """What a module that does not learn makes of all items, of which each is drawn once."""
+        rows = [np.arange(i, min(i + 256, length(data))) for i in range(0, length(data), 256)]
+        seen = deliver(data, rows, _seed(at, 0), workers=self.options.workers)
+        return tensors([x for _, items in seen for x in apply(module, items)])
 
     def _start(self, stage: Stage, inputs: Data, labels: NDArray[np.int64], at: TrainingState) -> None:
         """Let the stage initialise from all data, as they will be seen in training.
@@ -250,11 +266,12 @@ class _Run:
         return bool(self.accelerator.gather(asked).any())
 
     def _judge(self, at: TrainingState) -> TrainingState:
-        """Validate, and save the weights where they are the best."""
+        """Validate, and save the weights where they are the best, of equal ones the last: beside means that stay, MAP@R
+        by cosine is the same after every epoch."""
         if self.validate is None:
             return at
         value = self.validate(self.training.model)
-        if at.best is not None and not value > at.best:
+        if at.best is not None and not (value >= at.best or math.isnan(at.best)):
             return replace(at, since=at.since + 1)
         self.checkpointer.keep_best(at, value)
         return replace(at, best=value, since=0)

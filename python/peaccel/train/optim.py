@@ -113,7 +113,8 @@ def schedule_of(optimizer: torch.optim.Optimizer, s: Schedule, steps: int, step:
     """
     if s.decay == "one_cycle":
         top = [group["lr"] for group in optimizer.param_groups]
-        rates = Rates(OneCycleLR(optimizer, top, total_steps=steps + 1, pct_start=0.1, cycle_momentum=False), True)
+        rising = max(0.1, 2 / (steps + 1))  # torch takes a share less than one step for a fall that began before
+        rates = Rates(OneCycleLR(optimizer, top, total_steps=steps + 1, pct_start=rising, cycle_momentum=False), True)
     elif s.decay == "cosine":
         rates = Rates(CosineAnnealingLR(optimizer, steps), True)
     elif s.decay == "step":

@@ -143,7 +143,7 @@ def open_captions(
     kept = np.array([path not in bad for path in found.paths], np.bool_)
     told = kept[found.image]
     captions = tuple(text for text, of_kept in zip(found.captions, told.tolist(), strict=True) if of_kept)
-    rows = ImageRows(found.take(kept).paths, _transform("test", expected))
+    rows = ImageRows(found.take(kept).paths, _transforms(expected)[0])
     return rows, captions, np.asarray((np.cumsum(kept) - 1)[found.image[told]], np.int64)
 
 
@@ -209,10 +209,12 @@ def _items(part: str, found: Any, expected: ImageInput | None, bad: Collection[s
         return Items(pairs, np.asarray(found.image, np.int64))
     images = found.take(np.array([path not in bad for path in found.paths], np.bool_))
     labels = np.unique(images.labels, return_inverse=True)[1] if part == "train" else images.labels
-    return Items(ImageRows(images.paths, _transform(part, expected)), labels)
+    plain, augmentation = _transforms(expected)
+    return Items(ImageRows(images.paths, plain, augmentation if part == "train" else None), labels)
 
 
-def _transform(part: str, expected: ImageInput | None) -> Any:
+def _transforms(expected: ImageInput | None) -> tuple[Any, Any]:
+    """What a backbone takes, as it is, and with the draws of training."""
     if expected is None:
         raise ValueError("images need a backbone that says what it takes")
     from peaccel.data import transforms  # torchvision takes seconds to import, and digits and features do not need it
@@ -220,7 +222,6 @@ def _transform(part: str, expected: ImageInput | None) -> Any:
     normalisation = transforms.Normalisation(expected.mean, expected.std)  # type: ignore[arg-type]
     side = expected.size[0]
     if side <= 128:
-        return transforms.face_transform(side, flip=part == "train")
-    if part == "train":
-        return transforms.train_transform(normalisation, side)
-    return transforms.eval_transform(normalisation, round(side * 256 / 224), side)
+        return transforms.face_transform(side), transforms.face_transform(side, flip=True)
+    shorter = round(side * 256 / 224)
+    return transforms.eval_transform(normalisation, shorter, side), transforms.train_transform(normalisation, side)
