@@ -46,16 +46,16 @@ class Passes(nn.Module):
         if self.training:
             point: Point = self.model(inputs)
             return point
-        drops = [part for part in self.model.modules() if isinstance(part, nn.Dropout)]
+        modes = {part: part.training for part in self.model.modules() if isinstance(part, nn.Dropout)}
         with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
             torch.manual_seed(0)
-            for part in drops:
+            for part in modes:
                 part.train()
             try:
                 draws = torch.stack([self.model(inputs).mu for _ in range(self.passes)])
             finally:
-                for part in drops:
-                    part.eval()
+                for part, mode in modes.items():
+                    part.train(mode)
         return Normal(normalize(draws.mean(0), dim=1), draws.var(0, correction=0))
 
 
