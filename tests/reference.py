@@ -289,14 +289,15 @@ def confidence(kind, uncertainty):
 
 
 def fit_prior(mu, labels):
-    """One-way analysis of variance per dimension, by loops: mean of the class means, variance between classes."""
+    """One-way analysis of variance per dimension, by loops: mean of the class means, and variance between classes,
+    which may come out below 0."""
     classes = sorted(set(labels))
     groups = [np.array([x for x, label in zip(mu, labels, strict=True) if label == c]) for c in classes]
     grand, n, c = sum(mu) / len(mu), len(mu), len(classes)
     within = sum((x - g.mean(0)) ** 2 for g in groups for x in g) / (n - c)
     between = sum(len(g) * (g.mean(0) - grand) ** 2 for g in groups) / (c - 1)
     typical = (n - sum(len(g) ** 2 for g in groups) / n) / (c - 1)
-    return sum(g.mean(0) for g in groups) / c, np.maximum(0, (between - within) / typical)
+    return sum(g.mean(0) for g in groups) / c, (between - within) / typical
 
 
 # -- scores by name and kind -------------------------------------------------------------------------------------------

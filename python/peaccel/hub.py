@@ -292,7 +292,12 @@ def _without_folders(command: str | None) -> str | None:
     """A command whose absolute paths are cut to their last part."""
     if command is None:
         return None
-    return shlex.join(Path(word).name if Path(word).is_absolute() else word for word in shlex.split(command))
+
+    def cut(word: str) -> str:
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        return f"{option}{equals}{Path(value).name if Path(value).is_absolute() else value}"
+
+    return shlex.join(map(cut, shlex.split(command)))
 
 
 def _of_run(record: Mapping[str, Any]) -> dict[str, Any]:

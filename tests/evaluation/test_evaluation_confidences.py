@@ -7,7 +7,7 @@ import peaccel as pe
 from peaccel import metrics
 from peaccel.evaluation import confidences, verifying
 from peaccel.evaluation.answers import Answers
-from peaccel.evaluation.intervals import Interval, Resamples, compared
+from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
 
 CLASSES, EACH = 250, 4
 
@@ -96,6 +96,18 @@ def test_the_sentence_compares_confidences_with_the_best_score_of_the_first():
     assert found.sentence() in str(found)
     points = pe.evaluate(pe.Point(x), None, labels, "cosine")
     assert points.sentence().count(".") == str(points.scores[0].best_auroc).count(".") + 1
+
+
+def test_a_number_that_no_draw_has_leaves_the_others_their_intervals():
+    rng = np.random.default_rng(0)
+    value, drawn = np.array([0.1, 0.3]), rng.normal([0.1, 0.3], 0.01, (500, 2))
+    alone = at_once(value, drawn)
+    first, missing, second = at_once(
+        np.array([0.1, np.nan, 0.3]), np.insert(drawn, 1, np.nan, axis=1), np.array([1.0, 1.0, 1.0])
+    )
+    assert (first, second) == alone and alone[0].low < 0.1 < alone[0].high
+    assert np.isnan([missing.value, missing.low, missing.high]).all()
+    assert all(np.isnan(x.low) for x in at_once(value, np.where(rng.random((500, 2)) < 2, np.nan, 0)))
 
 
 def test_in_words_whether_a_number_is_above_another():

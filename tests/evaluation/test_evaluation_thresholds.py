@@ -15,6 +15,7 @@ import peaccel as pe
 from peaccel import io, metrics
 from peaccel.evaluation import choosing_thresholds
 from peaccel.evaluation.threshold_pages import threshold_sections
+from peaccel.measures.fitted import Calibration
 from peaccel.metrics import Relevance
 
 PAGE = Path(__file__).parents[2] / "docs" / "thresholds.md"
@@ -329,6 +330,8 @@ def test_pairs_are_read_from_parquet_where_pyarrow_is(tmp_path, monkeypatch):
         ("score,match\n1,2\n", "a.csv: line 2: match is '2', expected 0 or 1"),
         ("score,match\n1\n", "a.csv: line 2: has 1 columns, expected 2 like the first line"),
         ("score,match\n", "a.csv: holds no pairs below its first line"),
+        ("score,score,match\n1,2,0\n", "a.csv: column score is there 2 times, expected once"),
+        ("score,match,group\n1,0,a\n1,0,\n", "a.csv: line 3: group is empty, expected what the pair shares"),
         ("", "a.csv: is empty (0 bytes)"),
         (b"score,match\n\xff,1\n", "a.csv: cannot be read as text in columns ("),
     ],
@@ -447,6 +450,7 @@ def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_ac
         (f"{OF_POINTS} --far 1%", "--far is of --pairs; of searches it is --fpir"),
         (f"{OF_POINTS} --fpir 1%", "choose_threshold: fpir needs searches without a mate"),
         (f"{OF_POINTS} --prior prior.json", "--prior is for score llr without a prior of its own, got score cosine"),
+        (f"{OF_POINTS} --calibration sided.json", "sided.json: is of one side of two, expected one of both"),
         ("--out o", "expected one of these together: --embeddings --labels; "),
         ("--queries q.npy --out o", "expected one of these together: --embeddings --labels; "),
         ("--embeddings q.npy --labels yg.npy --out o", "choose_threshold: labels has shape (560,), expected (660,)"),
@@ -459,6 +463,7 @@ def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_ac
     ],
 )
 def test_the_command_refuses_in_one_line(folder, capsys, line, message):
+    io.write_fit("sided.json", Calibration(2.0, 0.0, "Normal", (0.5, 1.0)))
     Path("o").mkdir()
     Path("o/accept.json").write_text("{}")
     code, out, err = run(capsys, f"choose-threshold {line}")

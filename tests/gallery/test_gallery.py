@@ -466,6 +466,27 @@ def test_two_writers_of_one_new_id_leave_it_once(tmp_path):
     assert gallery.ids.tolist() == [*range(6), *range(10, 16), *range(100, 106), *range(200, 206), 1000]
 
 
+def test_a_thread_that_returns_late_leaves_the_newest_version(gallery):
+    """Of two threads that have committed, the first is the last to say so."""
+    go_on, waits = gallery._go_on, threading.Event()
+
+    def late(table, result):
+        if threading.current_thread() is first:
+            waits.wait()
+        return go_on(table, result)
+
+    gallery._go_on = late
+    first = threading.Thread(target=gallery.append, args=(gallery.items[:1], [500], META))
+    first.start()
+    while gallery._table.newest().version == gallery.version:
+        pass
+    gallery.append(gallery.items[:1], [501], META)
+    version = gallery.version
+    waits.set()
+    first.join()
+    assert gallery.version == version and {500, 501} <= {*gallery.ids.tolist()}
+
+
 def test_a_change_is_refused_where_others_have_changed_what_it_has_read(gallery):
     """Whatever they have changed, also nothing but the last item or the first; compaction does not stand in the way."""
     rows = gallery._table.fitting("", pe.io.to_arrow(gallery.items[:1], [500], year=[1], place=[""]))

@@ -15,7 +15,7 @@ from command import run
 
 import peaccel as pe
 from peaccel import cli, train
-from peaccel.hub import Pretrained
+from peaccel.hub import Pretrained, _without_folders
 
 FITS = {
     "calibration": pe.Calibration(a=4.0, b=0.01, of="Normal", mean=(0.5, -1.0)),
@@ -240,6 +240,11 @@ def test_damage_is_named(message, here):
     with pytest.raises((ValueError, OSError)) as error:
         Pretrained.from_pretrained("shared")
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_command_names_no_folder():
+    words = "peaccel fit-head /home/ann/a.npz --out=/home/ann/run --labels runs/l.npy --method=pfe"
+    assert _without_folders(words) == "peaccel fit-head a.npz --out=run --labels runs/l.npy --method=pfe"
 
 
 def test_a_folder_with_files_of_others_is_left_alone(here):

@@ -81,6 +81,22 @@ def test_bfloat16_stays_so_in_safetensors_and_is_widened_elsewhere(tmp_path):
         assert same(io.read_distribution(tmp_path / f"d{suffix}"), expected)
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("dim", [3, 16, 64])
+def test_directions_of_bfloat16_are_read_again(tmp_path, dim, library):
+    """Rounding moves their length further from 1 than it may be in float32."""
+    rng = np.random.default_rng(0)
+    mu = rng.normal(size=(1000, dim))
+    mu = torch.tensor(mu / np.linalg.norm(mu, axis=1, keepdims=True)).bfloat16()
+    mu = mu if library == "torch" else mu.float().numpy().astype(ml_dtypes.bfloat16)
+    d = VonMisesFisher(mu, mu[:, 0] ** 2 + 1).validate()
+    assert abs(np.linalg.norm(np.asarray(d.to("float32").mu), axis=1) - 1).max() > 1e-3
+    io.write_distribution(tmp_path / "d.npz", d)
+    for found in (io.read_distribution(tmp_path / "d.npz"), io.from_arrow(io.to_arrow(d))):
+        np.testing.assert_allclose(found.validate().mu, np.asarray(d.to("float32").mu), rtol=1e-2)
+        assert abs(np.linalg.norm(found.mu, axis=1) - 1).max() < 1e-6
+
+
 def test_bfloat16_is_read_by_who_never_imported_ml_dtypes(tmp_path):
     path = save(tmp_path / "d.safetensors", mu=MU.astype(ml_dtypes.bfloat16))
     code = f"from peaccel import io; print(io.read_distribution({str(path)!r}))"
@@ -175,7 +191,8 @@ WRONG_CONTENT = [
     ("c", {"candidates": IDS, "scores": SCORES}, "unknown key scores, found candidates, scores; expected candidates"),
     ("c", {"candidates": IDS[0]}, "candidates has shape (2,), expected a row for each query: (Q, K)"),
     ("c", {"candidates": SCORES}, "candidates has dtype float32, expected int"),
-    ("c", {"candidates": IDS - 1}, "candidates is below -1 in row 1, expected gallery rows, or -1 for none"),
+    ("c", {"candidates": IDS - 1}, "candidates is -2 in row 1, expected gallery rows, or -1 for none"),
+    ("c", {"candidates": IDS.astype("u8") + 2**63}, "candidates is 9223372036854775"),
     ("i", {"ids": IDS}, "ids has shape (2, 2) and dtype int64, expected an integer or a string for each row"),
     ("i", {"ids": ROW}, "ids has shape (5,) and dtype float32, expected an integer or a string for each row"),
     ("i", {"ids": IDS[1]}, "ids holds -1, expected 0 .. 2^63 - 1"),

@@ -146,6 +146,20 @@ def test_what_is_not_finite_stays_in_its_group():
     np.testing.assert_array_equal(pe.fuse(d, [0, 1, 1, 0]).mu, [[3, 4], [np.nan, np.inf]])
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_what_is_not_finite_gives_no_direction(library):
+    wrap = torch.tensor if library == "torch" else np.array
+    mu = wrap([[1.0, 0], [np.nan, 1], [0, 1], [0, 1]])
+    for d in (pe.VonMisesFisher(mu, wrap([1.0, 1, 2, 2])), pe.Scaled(mu, wrap([1.0, 1, 2, 2]))):
+        fused = pe.fuse(d, [0, 0, 1, 1])
+        assert np.isnan(np.asarray(fused.mu[0])).any() and np.asarray(fused.mu[1]).tolist() == [0, 1]
+    unsure = pe.fuse(pe.VonMisesFisher(wrap([[1.0, 0], [0, 1]]), wrap([np.nan, 1.0])), [0, 0])
+    assert np.isnan(np.asarray(unsure.mu)).all() and np.isnan(np.asarray(unsure.kappa)).all()
+    sharp = pe.fuse(pe.VonMisesFisher(wrap([[0.0, 1], [0.6, 0.8]]), wrap([np.inf, 1.0])), [0, 0])
+    assert not np.isfinite(np.asarray(sharp.kappa)).any()
+    assert np.isnan(np.asarray(pe.fit_vmf(wrap([[np.nan, 1.0], [0.0, 1.0]])).mu)).all()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_memory_is_that_of_the_result_and_blocks(dtype):
     d = make("normal_diagonal", 50_000, 64, dtype=dtype)  # as float64, means and variances are 51 MB

@@ -172,6 +172,28 @@ def test_the_numbers_of_a_selection_are_those_of_its_threshold():
     assert np.float32(single.threshold) == single.threshold > confidence.astype(np.float32)[~accepted].max()
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_ranking_is_accepted_where_its_scores_are(library):
+    """A threshold just above a number that float32 holds is no number of float32."""
+    scores = np.random.default_rng(0).normal(size=2000).round(1).astype(np.float32)
+    found = pe.learn_then_test(scores.tolist(), scores > -0.2, np.arange(2000), 0.05)
+    assert np.float32(found.threshold) in scores and found.threshold not in scores.tolist()
+    ranking = pe.Ranking(scores[:, None], np.arange(2000)[:, None])
+    ranking.scored = 0.5
+    given = ranking if library == "numpy" else pe.Ranking(*map(torch.from_numpy, ranking))
+    accepted = found(given)
+    np.testing.assert_array_equal(np.asarray(accepted.ids)[:, 0] >= 0, found(scores))
+    assert found(scores).sum() == found(scores.tolist()).sum() > 100
+    assert library == "torch" or accepted.scored == 0.5
+    for tensor in (torch.from_numpy(scores).bfloat16(), torch.from_numpy(scores).requires_grad_()):
+        np.testing.assert_array_equal(found(tensor), found(tensor.detach().float().numpy()))
+        kept = np.asarray(found.select(given, tensor).ids)[:, 0] >= 0
+        np.testing.assert_array_equal(kept, found(tensor))
+        pe.metrics.r_auroc(scores > 0, tensor)
+        p = pe.fit_match_probability(scores, scores > 0)
+        np.testing.assert_array_equal(p(tensor), p(tensor.detach().float().numpy()))
+
+
 def test_one_answer_of_each_class_is_tested_and_the_seed_says_which():
     confidence, correct, classes = clustered(100, 7, 5)
     found = [pe.learn_then_test(confidence, correct, classes, 0.3, 0.2, seed) for seed in (0, 0, 1)]

@@ -188,3 +188,16 @@ def test_parts_on_ray_are_whole_and_go_on_where_they_were(parts, tmp_path):
         np.testing.assert_array_equal(np.stack([row["ids"] for row in rows]), EXPECTED.ids)
     finally:
         ray.shutdown()
+
+
+def test_settings_are_told_apart_by_what_they_hold():
+    other = pe.Normal(GALLERY.mu + 1, GALLERY.var)
+    assert repr(other) == repr(GALLERY) and bulk._told(other) != bulk._told(GALLERY) == bulk._told(GALLERY[:])
+    assert bulk._told(GALLERY.mu) != bulk._told(other.mu) and bulk._told(torch.ones(2)) != bulk._told(torch.zeros(2))
+    assert bulk._told("a.npz") == "a.npz" and bulk._told(9) == 9
+
+
+def test_a_batch_of_nothing_is_rescored_to_nothing():
+    empty = table(QUERIES, ids_found=pa.array(EXPECTED.ids.tolist())).slice(0, 0)
+    found = RescoreStep(GALLERY, "ids_found", keep=["id"])(empty)
+    assert found.num_rows == 0 and found.column_names == ["id", "scores"]

@@ -114,17 +114,21 @@ def distribution(task: LabelledFiles, path: Path) -> Distribution:
     fit = io.read_fit(task.calibration)
     if not isinstance(fit, Calibration):
         raise ValueError(f"{task.calibration}: is no calibration, expected what pe.calibrate found")
+    if fit.mean:
+        raise ValueError(f"{task.calibration}: is of one side of two, expected one of both")
     return fit(d)
 
 
 def scored_by(task: LabelledFiles, name: str) -> Score:
     """A score by its name, with the task's prior where it takes one."""
     score = scores.get(name)
-    if task.prior is None or score.params.get("prior_var", 0) is not None:
+    if task.prior is None:
         return score
     prior = io.read_fit(task.prior)
     if not isinstance(prior, Prior):
         raise ValueError(f"{task.prior}: is no prior, expected what pe.fit_prior found")
+    if score.params.get("prior_var", 0) is not None:
+        return score
     return score(prior_mean=prior.mean, prior_var=prior.var)
 
 

@@ -47,6 +47,17 @@ class Evaluate(LabelledFiles):
     """Seed of drawn pairs, of intervals, and of the random confidence."""
 
 
+def _names(scores: str) -> list[str]:
+    """The names of scores between commas, which scores have too, before a parameter: "llr:prior_var=1,prior_mean=0"."""
+    names: list[str] = []
+    for part in scores.split(","):
+        if names and "=" in part and ":" not in part:
+            names[-1] += f",{part.strip()}"
+        else:
+            names.append(part.strip())
+    return names
+
+
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = parse(Evaluate, "peaccel evaluate", __doc__, arguments)
@@ -54,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = sides(task)
     numbers, fused, page = outputs(task.out, task, "results.json", "templates.json", "report.html")
-    names = None if task.scores is None else [scored_by(task, name.strip()) for name in task.scores.split(",")]
+    names = None if task.scores is None else [scored_by(task, name) for name in _names(task.scores)]
     scores = as_scores("evaluate", names, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):

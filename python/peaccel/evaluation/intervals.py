@@ -127,13 +127,14 @@ def at_once(
     value: NDArray[np.float64], drawn: NDArray[np.float64], largest: ArrayLike = 1.0, level: float = 0.95
 ) -> tuple[Interval, ...]:
     """Intervals that hold M numbers [M] at once, by their draws [draws, M]; what varies by less than 1e-12 of the
-    largest addend [M] is rounding. Draws in which a number is not defined are left out; without ends where all are."""
-    drawn = drawn[np.isfinite(drawn).all(1)]
-    if not len(drawn):
-        return tuple(Interval(float(x), np.nan, np.nan) for x in value)
-    spread = np.where(np.ptp(drawn, 0) > 1e-12 * np.asarray(largest), drawn.std(0), 0)
-    far = np.abs(drawn - value) / np.where(spread > 0, spread, np.inf)
-    half = spread * np.quantile(far.max(1), level)
+    largest addend [M] is rounding. Numbers that no draw has are without ends, and so are all where no draw has all of
+    the others; other draws in which one is not defined are left out."""
+    half, known = np.full(len(value), np.nan), np.isfinite(drawn).any(0)
+    held = drawn[np.isfinite(drawn[:, known]).all(1)][:, known]
+    if held.size:
+        spread = np.where(np.ptp(held, 0) > 1e-12 * np.broadcast_to(largest, value.shape)[known], held.std(0), 0)
+        far = np.abs(held - value[known]) / np.where(spread > 0, spread, np.inf)
+        half[known] = spread * np.quantile(far.max(1), level)
     return tuple(Interval(float(x), float(x - h), float(x + h)) for x, h in zip(value, half, strict=True))
 
 

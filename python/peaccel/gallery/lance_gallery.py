@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypedDict
+from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset
 
 Progress: TypeAlias = Callable[[int], object] | None
 Known: TypeAlias = Literal["refuse", "skip", "replace"]  # what becomes of items whose ids are there already
+
+T = TypeVar("T")
 
 GalleryInfo = TypedDict(
     "GalleryInfo",
@@ -84,6 +87,7 @@ class Gallery:
 
     def __init__(self, table: LanceTable, derived: Path, pinned: bool) -> None:
         self._table, self._derived, self._pinned = table, derived, pinned
+        self._lock = threading.Lock()  # held while a newer table takes the place of this one
         # Of the version that was asked last: its parts, and whether with items; the index, and where its rows are.
         self._known: tuple[LanceTable | None, list[Part], bool] = None, [], False
         self._seen: tuple[LanceTable, seen_rows.SeenRows, seen_rows.PlacedRows] | None = None
@@ -217,7 +221,7 @@ class Gallery:
     def refresh(self) -> Self:
         """Go on to the newest version, and return the gallery."""
         self._require_newest("Gallery.refresh")
-        self._table = self._table.newest()
+        self._go_on(self._table.newest(), None)
         return self
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -313,7 +317,7 @@ class Gallery:
         self._require_newest("Gallery.compact")
         if not keep_days >= 0:
             raise ValueError(f"Gallery.compact: keep_days is {keep_days}, expected a number from 0 on")
-        self._table, _ = self._table.changed("Gallery.compact", lambda table: (table.compacted(), None))
+        self._go_on(*self._table.changed("Gallery.compact", lambda table: (table.compacted(), None)))
         self._table.clean(timedelta(days=keep_days))
         mapped_rows.sweep(self._derived, self._table.fragments())
 
@@ -362,8 +366,14 @@ class Gallery:
             new = written((np.full(len(ids), True) if known == "replace" else ~there).tobytes())
             return table.replaced(gone, new) if gone or new else table, int(there.sum())
 
-        self._table, count = self._table.changed(owner, change)
-        return count
+        return self._go_on(*self._table.changed(owner, change))
+
+    def _go_on(self, table: LanceTable, result: T) -> T:
+        """Take a table for this gallery's, unless another thread has gone on to a newer one; returns the result."""
+        with self._lock:
+            if table.version > self._table.version:
+                self._table = table
+        return result
 
     def _require_newest(self, owner: str) -> None:
         if self._pinned:

@@ -14,8 +14,8 @@ from peaccel.distributions import Distribution
 from peaccel.io._array_files import on_host
 from peaccel.io._arrow_columns import column_of, ids_of, numbers_of, require_column
 from peaccel.io._arrow_sources import Table, TableSource, arrow, in_blocks, opened, opened_file
-from peaccel.io.states import distribution_of, to_state
-from peaccel.ops._array import Numpy, dtype_name, from_given
+from peaccel.io.states import distribution_of, in_float32, to_state
+from peaccel.ops._array import Numpy, from_given
 from peaccel.validation import require_distribution
 
 __all__ = ["ArrowBlocks", "arrow_blocks", "distribution_in_file", "from_arrow", "to_arrow"]
@@ -108,8 +108,8 @@ def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns
     Parameters
     ----------
     distribution
-        N items, numpy or torch, on any device; bfloat16 becomes float32, which loses nothing. numpy arrays and tensors
-        on the CPU whose rows lie side by side are not copied.
+        N items, numpy or torch, on any device; bfloat16 becomes float32, directions of unit length. numpy arrays and
+        tensors on the CPU whose rows lie side by side are not copied.
     ids
         [N] integers or strings, the column ``id``; None for none.
     columns
@@ -140,8 +140,7 @@ def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns
     """
     require_distribution("to_arrow", "distribution", distribution)
     pa = arrow()
-    plain = distribution.to("float32") if dtype_name(distribution.mu) == "bfloat16" else distribution
-    own = {key: on_host(x) for key, x in to_state(plain).items()}
+    own = {key: on_host(x) for key, x in to_state(in_float32(distribution)).items()}
     given = own if ids is None else {"id": from_given("to_arrow", "ids", on_host(ids)), **own}
     if taken := given.keys() & columns.keys():
         raise ValueError(f"to_arrow: column {min(taken)} is there already, expected another name")

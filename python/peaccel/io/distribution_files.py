@@ -9,8 +9,8 @@ from peaccel._utils.table_paths import is_table
 from peaccel.distributions import Distribution, bfloat16
 from peaccel.io._array_files import SEVERAL, on_host, read, write
 from peaccel.io.arrow_tables import distribution_in_file
-from peaccel.io.states import distribution_of, to_state
-from peaccel.ops._array import Numpy
+from peaccel.io.states import distribution_of, in_float32, to_state
+from peaccel.ops._array import Numpy, dtype_name
 
 __all__ = ["read_distribution", "write_distribution"]
 
@@ -70,7 +70,7 @@ def write_distribution(path: PathLike, d: Distribution) -> None:
     path : path
         .npz or .safetensors; .npy for a ``Point`` only. An existing file is replaced once the new one is whole.
     d : distribution
-        Numpy or torch, on any device. .npz and .npy hold bfloat16 as float32, which loses nothing.
+        Numpy or torch, on any device. .npz and .npy hold bfloat16 as float32, directions of unit length.
 
     Raises
     ------
@@ -91,13 +91,13 @@ def write_distribution(path: PathLike, d: Distribution) -> None:
     """
     if not isinstance(d, Distribution):
         raise TypeError(f"write_distribution: d must be a distribution, got {type(d).__name__}")
-    # Tensors of bfloat16 are converted to float32 first, since numpy cannot take them.
-    brain = str(d.mu.dtype).endswith("bfloat16")
-    given = d.to("float32") if brain else d
+    # Of all files safetensors alone hold bfloat16; tensors of it are converted all the same, since numpy takes none.
+    brain = dtype_name(d.mu) == "bfloat16" and Path(path).suffix == ".safetensors"
+    given = d.to("float32") if brain else in_float32(d)
     state, one = to_state(given), given.detach().common_parameter()
     if one is not None:
         state[list(state)[-1]] = one
     arrays = {key: on_host(x) for key, x in state.items()}
-    if brain and Path(path).suffix == ".safetensors":
+    if brain:
         arrays = {key: x.astype(bfloat16()) for key, x in arrays.items()}
     write(path, (*SEVERAL, ".npy") if len(arrays) == 1 else SEVERAL, arrays)

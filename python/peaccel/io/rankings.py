@@ -45,9 +45,11 @@ def read_candidates(path: PathLike) -> NDArray[Any]:
     _check_matrix(path, "candidates", candidates, "int", "str")
     if candidates.dtype.kind == "U":
         return candidates
-    bad = (candidates < -1).any(axis=1)
+    bad = (candidates < -1) | (candidates > np.iinfo(np.int64).max)
     if bad.any():
-        raise ValueError(f"{path}: candidates is below -1 in row {bad.argmax()}, expected gallery rows, or -1 for none")
+        row, place = np.argwhere(bad)[0]
+        what = f"candidates is {candidates[row, place]} in row {row}"
+        raise ValueError(f"{path}: {what}, expected gallery rows, or -1 for none")
     return candidates.astype(np.int64, copy=False)
 
 

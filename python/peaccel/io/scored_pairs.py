@@ -117,6 +117,8 @@ def _from_csv(path: Path) -> ScoredPairs:
                 scores.append(_number(at, line[places[0]]))
                 match.append(_match(at, line[places[1]]))
                 groups.append(line[places[2]].strip())
+                if places[2] >= 0 and not groups[-1]:
+                    raise ValueError(f"{at}: group is empty, expected what the pair shares with others")
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: cannot be read as text in columns ({error})") from None
     if not scores:
@@ -136,6 +138,9 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _require(path: Path, names: list[str]) -> None:
+    for name in ("score", "match", "group"):
+        if names.count(name) > 1:
+            raise ValueError(f"{path}: column {name} is there {names.count(name)} times, expected once")
     for name in ("score", "match"):
         if name not in names:
             raise ValueError(

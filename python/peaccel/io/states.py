@@ -19,8 +19,9 @@ from peaccel.measures.fitted import (
     Selection,
 )
 from peaccel.measures.plda import Plda
+from peaccel.ops._array import dtype_name
 
-__all__ = ["Fit", "Plain", "distribution_of", "from_state", "to_state"]
+__all__ = ["Fit", "Plain", "distribution_of", "from_state", "in_float32", "to_state"]
 
 # What is fitted, but for a prior, which is of arrays of either kind.
 Plain: TypeAlias = (
@@ -116,3 +117,14 @@ def distribution_of(mu: Any, var: Any = None, kappa: Any = None, scale: Any = No
     # [N, 1] is taken as [N], since D >= 2 dimensions have more than one concentration.
     diagonal = len(shape) == 2 and shape[1] > 1
     return NonIsotropicVonMisesFisher(mu, kappa) if diagonal else VonMisesFisher(mu, kappa)
+
+
+def in_float32(d: Distribution[Any]) -> Distribution[Any]:
+    """Items of bfloat16 in float32, for files that lack it; others as they are. Directions get unit length again, which
+    their rounding leaves with two digits."""
+    if dtype_name(d.mu) != "bfloat16":
+        return d
+    wide = d.to("float32")
+    if not d._unit:
+        return wide
+    return type(d)(wide.mu / (wide.mu * wide.mu).sum(-1)[:, None] ** 0.5, *wide.arrays[1:])

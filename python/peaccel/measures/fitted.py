@@ -144,7 +144,7 @@ class LogisticProbability:
         if 1 + len(confidences) != len(self.weights):
             expected = f"{len(self.weights) - 1} confidences beside scores"
             raise ValueError(f"fit_match_probability: fitted with {expected}, got {len(confidences)}")
-        inputs = (np.asarray(x, np.float64) for x in (scores, *confidences))
+        inputs = (_numbers(x) for x in (scores, *confidences))
         logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
         return np.exp(-np.logaddexp(0, -logit))  # a form that never overflows
 
@@ -179,7 +179,7 @@ class IsotonicProbability:
 
     def __call__(self, scores: Any) -> Numpy:
         """Probabilities, float64, of scores of any shape."""
-        return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
+        return np.asarray(np.interp(_numbers(scores), self.scores, self.probabilities))
 
     def __str__(self) -> str:
         """From where to where it rises."""
@@ -203,7 +203,7 @@ class Threshold:
     def __call__(self, values: Any) -> Numpy: ...
     def __call__(self, values: Any) -> Any:
         """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
-        return self.select(values) if hasattr(values, "ids") else np.asarray(values, np.float64) >= self.threshold
+        return self.select(values) if hasattr(values, "ids") else _numbers(values) >= self.threshold
 
     def select(self, ranking: R, confidence: Any = None) -> R:
         """Take what is refused out of a ranking.
@@ -226,10 +226,10 @@ class Threshold:
             Confidences of another number of queries.
         """
         scores = ranking.scores
-        if confidence is None:
-            refused = ~(scores >= self.threshold)
+        if confidence is None:  # in float64, since a threshold lies between two numbers of float32
+            refused = ~((scores.double() if is_torch(scores) else _numbers(scores)) >= self.threshold)
         elif np.shape(confidence) == (len(scores),):
-            of_query = ~(np.asarray(confidence, np.float64) >= self.threshold)[:, None]
+            of_query = ~(_numbers(confidence) >= self.threshold)[:, None]
             refused = scores.new_tensor(of_query).bool() if is_torch(scores) else of_query
         else:
             raise ValueError(f"select: confidence has shape {np.shape(confidence)}, expected ({len(scores)},)")
@@ -383,4 +383,11 @@ def _without(ranking: R, refused: Any) -> R:
     else:
         ids = where(refused, -1, ids)
     found: R = ranking._replace(ids=ids, scores=where(refused, -np.inf, ranking.scores))
+    for name, value in getattr(ranking, "__dict__", {}).items():  # what was scored, and which shards are missing
+        setattr(found, name, value)
     return found
+
+
+def _numbers(x: Any) -> Numpy:
+    """Numbers of either kind of array, or of lists, as float64 on the host."""
+    return np.asarray(as_numpy(x) if is_torch(x) else x, np.float64)

@@ -119,11 +119,10 @@ def _fit_prior_one(d: Distribution[ArrayT], labels: ArrayLike) -> Prior[ArrayT]:
     within = squares.sum(0) / (items - groups)
     between = (sizes[:, None] * (means - sums.sum(0) / items) ** 2).sum(0) / (groups - 1)
     typical = (items - (sizes**2).sum() / items) / (groups - 1)
-    var = np.maximum(between - within, 0) / typical
-    mean = means.mean(0)
-    if d.kind != "normal_diagonal":
-        return Prior(_like(mean, d.mu), float(var.mean()))
-    return Prior(_like(mean, d.mu), _like(var, d.mu))
+    var, mean = (between - within) / typical, means.mean(0)
+    if d.kind != "normal_diagonal":  # the mean first: cut in each dimension, noise alone would have a variance
+        return Prior(_like(mean, d.mu), max(float(var.mean()), 0.0))
+    return Prior(_like(mean, d.mu), _like(np.maximum(var, 0), d.mu))
 
 
 # What help() shows is one of the two forms; the docstring has both.

@@ -167,7 +167,7 @@ def unit(x: Array) -> tuple[Array, Array]:
     """Rows of unit length and the lengths they had; the first axis for a row of zeros."""
     xp = namespace(x)
     square = xp.einsum("nd,nd->n", x, x)
-    somewhere = square > 0
+    somewhere = ~(square == 0)  # of NaN the direction is NaN
     # What `where` does not select must be finite too, or its gradient would be NaN.
     length = xp.sqrt(xp.where(somewhere, square, 1.0))
     direction = x / length[:, None]

@@ -49,6 +49,10 @@ class RowsAndIds(Protocol):
     def ids(self) -> Ids:
         """The ids of the items that are there, in the order of their rows."""
 
+    @property
+    def named(self) -> bool:
+        """Whether items were given ids; else these are the numbers of their rows."""
+
     def rows_of_labels(self, labels: Array) -> Array:
         """The rows of what an index returned; -1 where the item was removed.
 
@@ -122,6 +126,10 @@ class StoredItems:
     def are_strings(self) -> bool:
         """Whether ids are strings."""
         return self._ids is not None and self._ids.dtype.kind == "U"
+
+    @property
+    def named(self) -> bool:
+        return self._ids is not None
 
     @property
     def table(self) -> Ids | None:
@@ -302,6 +310,10 @@ class StoredItemsOnGpu:
 
     def __len__(self) -> int:
         return len(self.gallery)
+
+    @property
+    def named(self) -> bool:
+        return self._ids is not None
 
     def rows_of_labels(self, labels: Array) -> Array:
         if self._ids is None or not len(self):

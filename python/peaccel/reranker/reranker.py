@@ -260,6 +260,11 @@ class FaissReranker(Generic[ArrayT]):
         """[N] int64, or strings: the ids of the items that are there."""
         return self._items.ids
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether items were given ids; else those are the numbers of their rows."""
+        return self._items.named
+
     def __len__(self) -> int:
         """Count the items that are there."""
         return len(self._items) - self._items.removed

@@ -137,7 +137,7 @@ def _arrays_of_items(items: StoredItems) -> dict[str, Array]:
     arrays = {f"gallery.{name}": as_stored(x) for name, x in zip(gallery._names, gallery.arrays, strict=True)}
     ids = items.table
     if ids is not None and items.are_strings:  # [N, width]: the code points, which safetensors has a dtype for
-        ids = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), -1)
+        ids = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
     return arrays | {"live": items.live} | ({} if ids is None else {"ids": ids})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 from peaccel import io
 from peaccel._utils.atomic_files import PathLike, aside
 from peaccel._utils.runtime import set_num_threads
+from peaccel.distributions import Distribution
 from peaccel.io.parquet_parts import map_table, with_columns
+from peaccel.ops._array import is_torch, on_host
 from peaccel.scaleout.gallery_parts import GalleryPart, Source, is_given
 from peaccel.scores import Score, get
 from peaccel.validation import checked_k, require_distribution
@@ -92,7 +95,10 @@ class RescoreStep:
         """The columns that are kept, and the scores: a pyarrow table for a pyarrow table."""
         queries: Any = io.from_arrow(batch, **self._columns)
         found = batch.column(self._candidates)
-        candidates = np.array(found.to_pylist()).reshape(len(batch), -1)
+        if len(batch):
+            candidates = np.array(found.to_pylist()).reshape(len(batch), -1)
+        else:  # a batch of nothing, whose lists have a length all the same
+            candidates = np.empty((0, max(getattr(found.type, "list_size", 1), 1)), np.int64)
         mine, of_mine = self._part.rescore(queries, candidates)
         lacking = np.flatnonzero((mine != is_given(candidates)).any(1))
         if len(lacking):
@@ -137,6 +143,15 @@ class _PartFiles:
         for part, target in zip(*(batch.column(name).to_pylist() for name in ("part", "target")), strict=True):
             map_table(part, target, self._step, self._rows)
         return batch
+
+
+def _told(value: Any) -> Any:
+    """A setting as it is written down: of distributions and arrays, whose text is their shape, a checksum too."""
+    arrays = value.arrays if isinstance(value, Distribution) else (value,)
+    if not all(is_torch(x) or isinstance(x, np.ndarray) for x in arrays):
+        return value
+    sums = [zlib.crc32(np.ascontiguousarray(on_host("map_parts", "settings", x)).tobytes()) for x in arrays]
+    return f"{value!r}, crc32 {' '.join(f'{x:08x}' for x in sums)}"
 
 
 def map_parts(
@@ -201,7 +216,8 @@ def map_parts(
     if len(set(targets)) < len(targets):
         raise ValueError(f"map_parts: two parts have one name among {', '.join(map(str, parts))}")
     folder.mkdir(parents=True, exist_ok=True)
-    call, about = folder / "step.txt", f"{getattr(step, '__qualname__', step)} {dict(settings)!r}\n"
+    told = {name: _told(value) for name, value in settings.items()}
+    call, about = folder / "step.txt", f"{getattr(step, '__qualname__', step)} {told!r}\n"
     if call.exists() and call.read_text() != about:
         raise ValueError(f"map_parts: {folder} holds parts of {call.read_text().strip()}, expected {about.strip()}")
     with aside(call) as fresh:

@@ -122,9 +122,7 @@ class IndexedPart(GalleryPart):
         if dtype is not None or reranker.score != score:
             own, asked = reranker.score.label, f"{score.label} and dtype={dtype!r}"
             raise ValueError(f"is a reranker of score {own} in the dtype of its items, got score {asked}")
-        ids = reranker.ids
-        by_row = ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids)))
-        super().__init__(reranker.gallery, None if by_row else ids, score, pack=False)
+        super().__init__(reranker.gallery, reranker.ids if reranker.has_ids else None, score, pack=False)
         self._reranker = reranker
 
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
