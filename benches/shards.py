@@ -47,15 +47,14 @@ def measured(size: int) -> tuple[str, ...]:
         pe.set_num_threads(2)
         one, two = by_turns(lambda: pe.search(queries, ready, K), lambda: shards.search(queries, K))
     p50 = 1e3 * statistics.median(one), 1e3 * statistics.median(two)
-    p99 = 1e3 * np.percentile(two, 99)
-    return f"{size:,}", f"{p50[0]:.1f}", f"{p50[1]:.1f}", f"{p99:.1f}", f"{p50[1] - p50[0]:.1f}"
+    return f"{size:,}", f"{p50[0]:.1f}", f"{p50[1]:.1f}", f"{1e3 * max(two):.1f}", f"{p50[1] - p50[0]:.1f}"
 
 
 def main() -> None:
     """Print the table."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     print(f"{QUERIES} queries, D = {DIM}, isotropic mls, k = {K}; milliseconds, {ROUNDS} rounds\n")
-    print("| items | here p50 | two shards p50 | p99 | Ray's part |")
+    print("| items | here | two shards | slowest of 30 | Ray's part |")
     print("|---|---|---|---|---|")
     for size in SIZES:
         print("|", " | ".join(measured(size)), "|", flush=True)

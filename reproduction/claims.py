@@ -129,7 +129,7 @@ def decided(records: Records, claims: Sequence[Claim], task: Task = "numbers") -
     A claim of several comparisons holds if all of them do: its p is their largest, which needs no correction
     (intersection-union). It is reversed if any of them is, whose smallest p counts as often as there are comparisons.
     Of a claim that one comparison is enough for it is the other way round. The smaller of both p is corrected by Holm
-    over the claims that were tested.
+    over all claims of the task; those that have too few seeds count among them with p = 1.
 
     References
     ----------
@@ -138,11 +138,11 @@ def decided(records: Records, claims: Sequence[Claim], task: Task = "numbers") -
     claims = [claim for claim in claims if task in claim.tasks]
     found = [tuple(where_mean(differences(records, c, task), c.between) for c in claim.comparisons) for claim in claims]
     together = [_together(claim, own) for claim, own in zip(claims, found, strict=True)]
-    tested = [i for i, p in enumerate(together) if not np.isnan(p).any()]
-    corrected = dict(zip(tested, holm(np.array([min(together[i]) for i in tested])).tolist(), strict=True))
+    tested = [not np.isnan(p).any() for p in together]
+    smallest = [min(p) if known else 1.0 for p, known in zip(together, tested, strict=True)]
+    corrected = np.where(tested, holm(np.array(smallest)), np.nan).tolist()
     decisions = []
-    for i, (claim, own) in enumerate(zip(claims, found, strict=True)):
-        p = corrected.get(i, np.nan)
+    for i, (claim, own, p) in enumerate(zip(claims, found, corrected, strict=True)):
         decisions.append(Decision(claim, own, *together[i], p, _said(*together[i], p)))
     return tuple(decisions)
 

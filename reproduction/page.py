@@ -20,7 +20,7 @@ __all__ = ["SECTIONS", "markdown", "plane_of"]
 Records = Mapping[Cell, Record]
 
 ABOVE = (0.0, float("inf"))
-LOWER_IS_BETTER = ("eer", "ece", "brier", "class_ece")
+LOWER_IS_BETTER = ("eer", "ece", "brier", "class_ece", "self_mismatch.clean")
 """Beginnings of the names of numbers of which less is better."""
 
 

@@ -128,6 +128,10 @@ def test_answers_below_a_threshold_are_left_out(files, capsys, command):
     assert code == 0 and 0 < left.sum() < left.size and f", {left[:, 0].sum()} queries answered ->" in out
     assert written("r.npz", (np.where(left, scores, -np.inf), np.where(left, ids, -1)))
     assert run(capsys, f"{command} --accept prior.json")[2].endswith("prior.json: is a prior, expected a threshold\n")
+    io.write_fit("accept.json", pe.Selection(middle, 0.05, 0.1, 100, 60, 0))  # which promises of best answers alone
+    said = "accept.json: is of the best answer of each query, expected --k 1, got 3\n"
+    assert run(capsys, f"{command} --k 3 --accept accept.json")[2].endswith(said)
+    assert run(capsys, f"{command} --k 1 --accept accept.json")[0] == 0
 
 
 def test_each_side_has_its_calibration(files, capsys):
@@ -267,6 +271,8 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --prior prior.json": "--prior is for score llr without a prior of its own, got score mls",
     "--candidates c.npy --prior prior.json --score llr:prior_var=1": "--prior is for score llr without a prior of its",
     "--candidates c.npy --calibration prior.json": "prior.json: is a prior, expected a calibration",
+    "--candidates c.npy --shortlist 5": "--shortlist is for --index, found --candidates",
+    "--candidates c.npy --index-features unit": "--index-features is for --index, found --candidates",
     "--candidates c.npy --calibration vmf.json": "q.npz: calibrate: fitted on VonMisesFisher, cannot be applied to Nor",
     "--candidates c.npy --calibration sided.json": "sided.json: is of one side of two, expected --gallery-calib",
     "--candidates c.npy --calibration sided.json --gallery-calibration sided.json": "q.npz: calibrate: fitted on 2 d",

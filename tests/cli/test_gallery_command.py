@@ -51,6 +51,8 @@ def test_items_of_a_file_are_kept_indexed_and_found(files, capsys):
     code, out, _ = run(capsys, "gallery info --gallery g.lance")
     assert code == 0 and "Flat of version 4" in out and "id, mu, var" in out
     assert run(capsys, "gallery verify --gallery g.lance")[1].startswith("g.lance: version 4 is as it was written")
+    _, _, err = run(capsys, search.replace("r.npz", "g.lance/r.npz"))
+    assert "--out is g.lance/r.npz, inside the gallery, expected a place of its own" in err
 
 
 def test_tables_bring_ids_and_metadata(files, capsys):

@@ -180,8 +180,8 @@ def here(prepared, monkeypatch):
 
 FITS = "--prior prior.json --calibration calibration.json"
 LINES = [
-    f"search --queries queries.npz --gallery gallery.npz --ids ids.npy --score llr {FITS} --accept accept.json "
-    "--out new.npz",
+    f"search --queries queries.npz --gallery gallery.npz --ids ids.npy --score llr {FITS} --k 1 "
+    "--accept accept.json --out new.npz",
     "rerank --queries queries.npz --gallery gallery.npz --candidates candidates.npy --out new.npz",
     f"train cosface {SMALL} --data features --root root.npz --dim 4 --schedule.epochs 1 --out new",
     f"train cosface {SMALL} --data digits8 --quick --dim 8 --schedule.epochs 0 --begin c/model.safetensors --out new",
@@ -229,6 +229,11 @@ def test_a_command_writes_where_its_outputs_say_and_nowhere_else(here, capsys, l
         "embed --backbone small_cnn --data features --root root.npz --out root.npz": "root.npz: is also an input",
         "embed --run c --part query --out e.npz --labels-out e.npy --quality-out e.npy": "e.npy: is the file of two",
         "embed --run h --features features.npy --labels-out labels.npy --out e.npz": "--features has no labels",
+        "embed --run h --features features.npy --side captions --out e.npz": "--features are what is embedded, expect",
+        "embed --run h --features features.npy --skip-bad --out e.npz": "--features are what is embedded, expect",
+        "evaluate --embeddings embeddings.npz --labels labels.npy --prior prior.json --out p": (
+            "--prior is for score llr without a prior of its own, expected llr among --scores"
+        ),
         "choose-threshold --embeddings embeddings.npz --labels labels.npy --prior p/accept.json --score llr --out p": (
             "p/accept.json: is also an input"
         ),

@@ -433,6 +433,8 @@ def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_ac
     code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --out o")
     assert code == 0 and "Name a target" in out and not Path("o/accept.json").exists()
     assert out.count("\n10 % ") == 2
+    Path("o/accept.json").write_text("of an earlier run")
+    assert run(capsys, "choose-threshold --pairs pairs.csv --out o")[0] == 0 and not Path("o/accept.json").exists()
     code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --wrong .01% --out o")
     assert code == 0 and out.endswith("o/accept.json accepts nothing\n") and "No threshold can be promised" in out
     assert io.read_fit("o/accept.json").threshold == math.inf

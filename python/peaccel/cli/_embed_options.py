@@ -95,6 +95,9 @@ def check(task: Embed) -> None:
         return
     if task.features is not None and given:
         raise ValueError(f"--features has no labels and no quality, expected no {given[0]}")
+    for name in ("side", "crops", "seed", "data", "root", "part", "quick", "skip_bad") if task.features else ():
+        if getattr(task, name) != getattr(Embed, name):
+            raise ValueError(f"--features are what is embedded, expected no --{name.replace('_', '-')}")
     kinds = [".npz", ".safetensors"] if task.run else [".npz"]
     inputs = [path for path in (task.weights, task.features, task.root, *task.covariates) if path is not None]
     for folder in (task.run, task.root):

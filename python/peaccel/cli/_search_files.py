@@ -10,7 +10,7 @@ import numpy as np
 
 from peaccel import io, scores
 from peaccel.distributions import Distribution
-from peaccel.measures.fitted import Calibration, Prior, Threshold
+from peaccel.measures.fitted import Calibration, Prior, Selection, Threshold
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
@@ -117,6 +117,8 @@ def read(task: SearchFiles) -> SearchInputs:
     if ids is not None and ids.dtype.kind == "U" and task.out.suffix == ".safetensors":
         raise ValueError(f"{task.out}: safetensors holds no strings, as {task.ids} are; expected another suffix")
     accept = None if task.accept is None else _read_fit(task.accept, Threshold)
+    if isinstance(accept, Selection) and task.k > 1:
+        raise ValueError(f"{task.accept}: is of the best answer of each query, expected --k 1, got {task.k}")
     sides = []
     for path, calibrate in zip((task.queries, task.gallery), calibrations, strict=True):
         d = io.read_distribution(path)

@@ -48,6 +48,8 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel.evaluation.pages import choice
 
     report.write(page, "Choice of a score", choice(found))
+    for path in (prior, calibration):
+        path.unlink(missing_ok=True)  # of an earlier run
     best, flags = scores.get(found.best.score), []
     if fits.prior is not None:
         io.write_fit(prior, fits.prior)

@@ -66,6 +66,7 @@ def main(arguments: Sequence[str]) -> None:
     report.write(page, "Choice of a threshold", threshold_sections(found))
     print(f"\n-> {page}")
     if found.accept is None:
+        accept.unlink(missing_ok=True)  # of an earlier run
         print("\nName a target to have its threshold written: --wrong 5%, for instance")
         return
     io.write_fit(accept, found.accept)

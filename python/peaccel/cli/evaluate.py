@@ -66,6 +66,8 @@ def main(arguments: Sequence[str]) -> None:
     queries, gallery, labels = sides(task)
     numbers, fused, page = outputs(task.out, task, "results.json", "templates.json", "report.html")
     names = None if task.scores is None else [scored_by(task, name) for name in _names(task.scores)]
+    if task.prior is not None and (names is None or not any(name.name == "llr" for name in names)):
+        raise ValueError("--prior is for score llr without a prior of its own, expected llr among --scores")
     scores = as_scores("evaluate", names, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):
@@ -94,6 +96,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     print(found)
     found.save(numbers)
+    fused.unlink(missing_ok=True)  # of an earlier run
     if templates is not None:
         print(f"\n{templates}")
         templates.save(fused)
@@ -120,4 +123,5 @@ def _images(path: Path, count: int) -> NDArray[np.float64]:
     pixels = array(path, "images")
     if pixels.ndim != 3 or len(pixels) != count:
         raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
-    return np.asarray(pixels / (255 if pixels.dtype == np.uint8 else 1), np.float64)
+    of_bytes = pixels.dtype.kind in "iu" or pixels.max(initial=0) > 1
+    return np.asarray(pixels / (255 if of_bytes else 1), np.float64)

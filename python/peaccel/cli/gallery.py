@@ -150,6 +150,8 @@ def _index(task: Index) -> None:
 
 def _search(task: SearchKept) -> None:
     io.check_output(task.out, io.RANKINGS, [task.queries])
+    if Path(task.out).resolve().is_relative_to(Path(task.gallery).resolve()):
+        raise ValueError(f"--out is {task.out}, inside the gallery, expected a place of its own")
     gallery, queries, start = Gallery.open(task.gallery), io.read_distribution(task.queries), perf_counter()
     if task.exact:
         ranking = gallery.search_exact(queries, task.k, task.score, filter=task.filter)

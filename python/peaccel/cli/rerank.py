@@ -40,6 +40,10 @@ def main(arguments: Sequence[str]) -> None:
     task = options.parse(Rerank, "peaccel rerank", __doc__, arguments)
     if (task.candidates is None) == (task.index is None):
         raise ValueError("expected exactly one of --candidates and --index")
+    if task.candidates is not None:
+        for name in ("shortlist", "index_features"):
+            if getattr(task, name) != getattr(Rerank, name):
+                raise ValueError(f"--{name.replace('_', '-')} is for --index, found --candidates")
     task.check_output()
     if task.candidates is not None:
         candidates = io.read_candidates(task.candidates)

@@ -211,7 +211,8 @@ class Threshold:
         Parameters
         ----------
         ranking
-            A `pe.Ranking`, whose scores the threshold is of.
+            A `pe.Ranking`, whose scores the threshold is of. What a `Selection` promises is of the best answer of each
+            query: of a ranking of one.
         confidence
             [Q], where the threshold is of another confidence than the score: of a query that is refused all answers
             are.
