@@ -108,7 +108,7 @@ def test_holm_is_over_claims_and_not_over_comparisons():
     assert alone.p == min(alone.inside, alone.beyond)
     nothing = claim(comparison("a", "absent", (0, INF)), number=3)
     among = decided(found, [claim(*parts), claim(comparison("b", "b", (0, INF)), number=2), nothing])
-    assert among[0].p == pytest.approx(2 * alone.p) and np.isnan(among[2].p)
+    assert among[0].p == pytest.approx(3 * alone.p) and np.isnan(among[2].p)  # which may come out small yet
 
 
 def test_holm_by_hand():
