@@ -100,7 +100,9 @@ class Distribution(Generic[ArrayT]):
             raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected {dtype_name(self.mu)} like mu")
         shape, like = tuple(x.shape), tuple(self.mu.shape)
         if len(shape) in self._kinds and shape == like[: len(shape)]:
-            return x
+            # One row under a new axis is its item's own, though numpy gives such an axis the stride of a repeated one.
+            own = shape[0] == 1 and isinstance(x, np.ndarray) and x.strides[0] == 0 and x.flags.writeable
+            return x.copy() if own else x
         per_item, per_dimension = 1 in self._kinds, 2 in self._kinds
         if shape in ((), (1,), (1, 1)):  # one number for all items and dimensions
             return repeated(x.reshape(1) if per_item else namespace(x).broadcast_to(x, (1, like[1])), like[0])
@@ -152,7 +154,7 @@ class Distribution(Generic[ArrayT]):
         rows = index if isinstance(index, slice) else self._rows(index)
         mu, *others = self.arrays
         taken: Array = mu[rows]
-        return type(self)(taken, *[repeated(x[:1], len(taken)) if is_repeated(x) else x[rows] for x in others])
+        return type(self)(taken, *[repeated(x[:1], len(taken)) if _is_common(x) else x[rows] for x in others])
 
     def _rows(self, index: Any) -> slice | Array:
         """The index of the arrays: a slice for an int, else an array of the distribution's own kind."""
@@ -255,7 +257,7 @@ class Distribution(Generic[ArrayT]):
         respect to each item's parameter could not be told from the common one's.
         """
         x = getattr(self, self._names[-1])
-        if len(self._names) == 1 or not is_repeated(x) or (is_torch(x) and (x.requires_grad or transformed(x))):
+        if len(self._names) == 1 or not _is_common(x):
             return None
         row: ArrayT = x[:1]
         return row
@@ -286,7 +288,7 @@ class Distribution(Generic[ArrayT]):
         mu, *others = self.arrays
         return [
             function(mu),
-            *[repeated(function(x[:1]), len(mu)) if is_repeated(x) else function(x) for x in others],
+            *[repeated(function(x[:1]), len(mu)) if _is_common(x) else function(x) for x in others],
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -523,6 +525,11 @@ def _concatenated(arrays: Sequence[Array]) -> Array:
         if all(bool((row == first).all()) for row in others):
             return repeated(first, sum(map(len, filled)))
     return namespace(arrays[0]).concatenate(list(arrays))
+
+
+def _is_common(x: Array) -> bool:
+    """Whether all items have one row in memory, and no item's is to be differentiated by itself."""
+    return is_repeated(x) and not (is_torch(x) and (x.requires_grad or transformed(x)))
 
 
 def _is_hidden(x: Array) -> bool:

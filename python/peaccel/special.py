@@ -3,7 +3,7 @@
 For numpy arrays, torch tensors, lists and numbers. Integers count as float64, 16-bit floats as float32.
 
 Accuracy is stated as ``python -m benches.accuracy`` measures it, against arb at golden rows and random points.
-Outside their domain the functions give NaN.
+Outside their domain the functions give NaN; at x = inf they give their limits, whatever the order.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def iv_ratio(v: float, x: float) -> np.float64: ...  # type: ignore[overload-ove
 @overload
 def iv_ratio(v: KindT | Given, x: KindT | Given) -> KindT: ...
 def iv_ratio(v: KindT | Given, x: KindT | Given) -> KindT | np.float64:
-    """Ratio of modified Bessel functions of the first kind, I_v(x) / I_{v-1}(x), in [0, 1).
+    """Ratio of modified Bessel functions of the first kind, I_v(x) / I_{v-1}(x), in [0, 1].
 
     With v = D/2 it is the mean resultant length A_D(x) of a von Mises-Fisher distribution in D dimensions.
 

@@ -387,3 +387,11 @@ def test_two_processes(tmp_path):
             torch.testing.assert_close((parts[0][i] + parts[1][i]) / 2, want, rtol=1e-10, atol=1e-12)
     for own, other in zip(parts[0][3], parts[1][3], strict=True):
         assert own != other  # no noise is repeated
+
+
+@pytest.mark.parametrize("make", [ProxyAnchor, ProxyNCA])
+def test_float64_items_meet_proxies_of_float32(make):
+    loss, x, labels = make(dim=6, classes=3), torch.randn(9, 6), torch.arange(3).repeat(3)
+    found = loss(pe.Point(x.double()), labels)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, loss(pe.Point(x), labels).double(), rtol=1e-5, atol=1e-6)

@@ -247,3 +247,17 @@ def test_derivatives_that_cannot_be_traced_are_not_lost(way):
         torch.compile(f, fullgraph=True, backend="aot_eager")(x)
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(f, backend="aot_eager")(x), f(x))
+
+
+def test_a_second_width_is_compiled_too():
+    """Whose number of dimensions is symbolic, and an order of Bessel functions with it."""
+
+    def entropy(mu, kappa):
+        d = pe.VonMisesFisher(mu, kappa)
+        return pe.entropy(d) + pe.kl(d, d) + pe.log_prob(d, mu)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(entropy, fullgraph=True, backend="eager")
+    for dim in (6, 8, 11):
+        given = torch.nn.functional.normalize(torch.randn(4, dim)), torch.rand(4)
+        torch.testing.assert_close(compiled(*given), entropy(*given))

@@ -335,7 +335,47 @@ def test_candidates_that_repeat_one_number_or_one_row_in_memory(of_one):
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
 
 
+def test_one_row_under_a_new_axis_is_its_items_own():
+    rng = np.random.default_rng(0)
+    mu, var = rng.normal(size=(5, 4)), rng.uniform(0.1, 1, (5, 4))
+    blocks = [pe.Normal(m[None], v[None]) for m, v in zip(mu, var, strict=True)]
+    found = pe.search(pe.Point(mu), blocks, 2)
+    assert_ranking(found, tuple(pe.search(pe.Point(mu), pe.Normal(mu, var), 2)))
+    assert pe.Normal(mu[:1], np.broadcast_to(var[0], (1, 4))).common_parameter() is not None
+
+
+def test_a_prior_mean_may_be_a_number_of_numpy():
+    d = make("normal_isotropic", 4, 3, dtype="float32")
+    for scalar in (np.float64(0.3), np.float32(0.3), 0.3):
+        found = pe.pairwise(d, d, pe.scores.llr(prior_var=1.0, prior_mean=scalar))
+        np.testing.assert_allclose(found, pe.pairwise(d, d, "llr:prior_var=1,prior_mean=0.3"), rtol=1e-5)
+        assert found.dtype == np.float32
+
+
 # -- torch -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["prior_mean", "prior_var"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_gradients_of_a_prior_are_those_of_a_gallery_that_is_not_prepared(name, shape):
+    value = torch.full(shape, 0.7, dtype=torch.float64, requires_grad=True)
+    score = pe.scores.llr(**{"prior_var": 1.0, "prior_mean": 0.1, name: value})
+    mu, var = (torch.randn(9, 3, dtype=torch.float64) for _ in range(2))
+    q, g = pe.Normal(mu[:4], var[:4].exp()), pe.Normal(mu[4:], var[4:].exp())
+    found = [torch.autograd.grad(pe.pairwise(q, x, score).sum(), value)[0] for x in (g, pe.prepare(g, score))]
+    torch.testing.assert_close(*found)
+    assert found[0].abs().min() > 1e-3
+
+
+def test_gradients_of_an_expanded_variance_are_those_of_its_items():
+    mu, g = torch.randn(4, 3), pe.Normal(torch.randn(5, 3).double(), torch.rand(5).double() + 0.1)
+    rows = torch.tensor([2, 0, 3])
+    for given in (lambda d: d, lambda d: d[1:], lambda d: d[rows], lambda d: d.to("float64")):
+        gradients = []
+        for var in (torch.full((1,), 0.3).expand(4), torch.full((4,), 0.3)):
+            leaf = var.requires_grad_()
+            gradients.append(torch.autograd.grad(pe.pairwise(given(pe.Normal(mu, leaf)), g).sum(), leaf)[0])
+        torch.testing.assert_close(*gradients)
 
 
 def test_rankings_of_tensors_are_detached_tensors_and_rescore_differentiates():

@@ -86,7 +86,7 @@ def _cosines(loss: nn.Module, d: Distribution, weight: Tensor) -> Tensor:
     """Cosines [N, C]; 0 for a row of zeros."""
     if d.dim != weight.shape[1]:
         raise ValueError(f"{type(loss).__name__}: d has dimension {d.dim}, expected {weight.shape[1]}, that of weight")
-    return linear(normalize(d.mu), normalize(weight))
+    return linear(normalize(d.mu), normalize(weight.to(d.mu.dtype)))
 
 
 def _log1p_sum_exp(x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None)
     """An array, a list, a column of a table or a tensor on the CPU as an array of as many axes as "(Q, K)" has."""
     tensor: Any = x
     try:
-        given = tensor.detach() if hasattr(tensor, "detach") else x
+        given: Any = tensor.detach() if hasattr(tensor, "detach") else x
         # numpy has no bfloat16, the dtype of confidences of items that have it.
         wide = given.float() if str(getattr(given, "dtype", "")) == "torch.bfloat16" else given
         array = from_given(owner, name, wide, dtype)

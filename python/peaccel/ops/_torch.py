@@ -43,9 +43,9 @@ class Torch:
         if not op.has_order:
             return self._call(op, *arguments)
         order, x = arguments
-        if getattr(order, "requires_grad", False):
+        if isinstance(order, self.torch.Tensor) and order.requires_grad:
             raise ValueError(f"{op.name}: the order must not require grad: derivatives exist in x only")
-        if isinstance(order, float):  # filling a tensor does not wait for a GPU
+        if isinstance(order, (int, float)):  # filling a tensor does not wait for a GPU
             order = self.torch.full((), order, dtype=self.torch.float64, device=x.device)
         order = self.torch.as_tensor(order, dtype=self.torch.float64, device=x.device)
         return self._call(op, order, x)

@@ -73,10 +73,13 @@ def neg_kl_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, share: Ar
 def _log_overlap(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Array) -> Array:
     kappa1, kappa2 = kappa1[..., 0], kappa2[..., 0]
     a, b = powers[0] * kappa1, powers[1] * kappa2
-    resultant = ((a + b) ** 2 - a * b * ((mu1 - mu2) ** 2).sum(-1)).clamp(min=1e-30).sqrt()
+    square, where = (a + b) ** 2 - a * b * ((mu1 - mu2) ** 2).sum(-1), namespace(mu1).where
     dim = mu1.new_tensor(float(mu1.shape[-1])).double()
     normalisers = powers[0] * vmf_log_norm(dim, kappa1) + powers[1] * vmf_log_norm(dim, kappa2)
-    return normalisers - vmf_log_norm(dim, resultant)
+    # A root has no derivative at 0, where log C is even: log C(R) = log C(0) - R^2 / (2 D) + O(R^4).
+    is_small = square < 1e-12
+    of_resultant = vmf_log_norm(dim, where(is_small, 1.0, square).sqrt())
+    return normalisers - where(is_small, vmf_log_norm(dim, 0 * square) - square / (2 * mu1.shape[-1]), of_resultant)
 
 
 @pair_op
@@ -101,16 +104,35 @@ def neg_kl_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, share: Arra
 
 @pair_op
 def hib_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, line: Array) -> Array:
-    s, dim = var1 + var2, mu1.shape[-1]
-    length = (((mu1 - mu2) ** 2).sum(-1, keepdim=True) / s).clamp(min=1e-30).sqrt()
-    nodes, weights = (mu1.new_tensor(x) for x in np.polynomial.legendre.leggauss(256))
+    dtype, (mu1, var1, mu2, var2) = mu1.dtype, (x.double() for x in (mu1, var1, mu2, var2))
+    s, square, where = var1 + var2, ((mu1 - mu2) ** 2).sum(-1, keepdim=True), namespace(mu1).where
+    # Far apart in units of sqrt s the integral's terms cancel. There its series in s is as near, to some 1e-5 in the
+    # derivative by s: from a length of 10^3 on where the sigmoid is wide, else of 10^4, and so of points.
+    is_far = (square >= 1e8 * s) | ((square >= 1e6 * s) & (line[0] ** 2 * s <= 1e-5))
+    near = _log_mean_match(square, where(is_far, 1.0, s), mu1.shape[-1], line)
+    return where(is_far[..., 0], _log_match_of_far(square, s, mu1.shape[-1], line), near).to(dtype)
+
+
+def _log_match_of_far(square: Array, s: Array, dim: int, line: Array) -> Array:
+    """log of the mean of f(|z1 - z2|), f(r) = sigmoid(b - a r), to first order: f + s (f' (D - 1) / r + f'') / 2."""
+    length = square.clamp(min=1e-30).sqrt()
+    y = line[1] - line[0] * length
+    other = (-y).sigmoid()  # f' / f = -a other, f'' / f = a^2 other (2 other - 1)
+    slope = line[0] * other * (line[0] * (2 * other - 1) - (dim - 1) / length)
+    return (namespace(square).nn.functional.logsigmoid(y) + s * slope / 2)[..., 0]
+
+
+def _log_mean_match(square: Array, s: Array, dim: int, line: Array) -> Array:
+    """The same by quadrature over the distance in units of sqrt s, whose density is that of a non-central chi."""
+    length = (square / s).clamp(min=1e-30, max=1e8).sqrt()
+    nodes, weights = (square.new_tensor(x) for x in np.polynomial.legendre.leggauss(256))
     middle = (length.detach() ** 2 + dim).sqrt()
     low, high = (middle - 10).clamp(min=0), middle + 10
     t = low + (high - low) * (nodes + 1) / 2
     if dim == 1:
-        log_norms = -(length * t).cosh().log()
+        log_norms = math.log(2) - length * t - (-2 * length * t).exp().log1p()  # of the hyperbolic cosine
     else:
-        log_norms = vmf_log_norm(mu1.new_tensor(float(dim)).double(), length * t)
+        log_norms = vmf_log_norm(square.new_tensor(float(dim)), length * t)
     log_f = (dim - 1) * t.log() - log_norms - (t * t + length * length) / 2 + weights.log()
-    log_match = namespace(mu1).nn.functional.logsigmoid(line[1] - line[0] * s.sqrt() * t)
+    log_match = namespace(square).nn.functional.logsigmoid(line[1] - line[0] * s.sqrt() * t)
     return (log_f + log_match).logsumexp(-1) - log_f.logsumexp(-1)

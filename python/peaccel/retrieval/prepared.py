@@ -450,9 +450,12 @@ def _of_named_rows(inputs: Inputs, rows: Array | None) -> Inputs:
 
 
 def _laid_out(pair: Pair, queries: Distribution, gallery: Prepared, score: Score) -> LaidOut:
-    """What a prepared gallery has for these queries, by weighted squares unless the score's parameters are trained."""
-    trained = any(is_torch(x) and x.requires_grad for x in score.params.values())  # a Prepared's are copies
-    return gallery.laid_out(pair) if trained else gallery.laid_out_for(queries)
+    """What a prepared gallery has for these queries; made anew of trained parameters, of which it has copies."""
+    if not any(is_torch(x) and x.requires_grad for x in score.params.values()):
+        return gallery.laid_out_for(queries)
+    if pair.gallery in AS_THEY_LIE:
+        return gallery.laid_out(pair)
+    return LaidOut(pair, gallery_inputs(pair, gallery.distribution, score), [], pack=False, codes=False)
 
 
 def _weighted(pair: Pair, queries: Distribution, gallery: Distribution, score: Score) -> Pair:

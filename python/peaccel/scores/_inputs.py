@@ -50,7 +50,9 @@ def isotropic(d: Any, params: Params) -> tuple[Array, Array]:
 def is_centred(params: Params) -> bool:
     """Whether the prior has a mean to be subtracted: a number other than 0, numbers per dimension, or a tensor."""
     mean = params["prior_mean"]
-    return not isinstance(mean, (int, float)) or mean != 0
+    return not isinstance(mean, (int, float)) or bool(
+        mean != 0
+    )  # numpy's numbers are floats, their comparisons no bools
 
 
 def centred_isotropic(d: Any, params: Params) -> tuple[Array, Array]:
@@ -67,7 +69,7 @@ def centred_rows(d: Any, params: Params) -> tuple[Array, Array]:
 def _centred(mu: Array, params: Params) -> Array:
     mean = params["prior_mean"]
     if isinstance(mean, (int, float)):
-        return mu - mean
+        return mu - float(mean)
     if tuple(np.shape(mean)) not in ((), (1,), (mu.shape[-1],)):
         raise ValueError(f"llr: prior_mean has shape {tuple(np.shape(mean))}, expected () or ({mu.shape[-1]},)")
     return mu - like(mean, mu)
