@@ -33,8 +33,8 @@ SHORT = f"{SMALL} --schedule.epochs 1 --dim 8"
 # missing: its arguments were taken until then.
 SHOWN = {
     "peaccel methods": "",
-    "peaccel train cosface --quick": f"{SHORT}",
-    "peaccel train cosface --quick --out runs/try": f"{SHORT}",
+    "peaccel train pfe --quick": f"{SMALL} --classify.epochs 1 --match.epochs 1 --dim 8",
+    "peaccel train pfe --quick --out runs/try": f"{SMALL} --classify.epochs 1 --match.epochs 1 --dim 8",
     "peaccel train pfe --data mnist": f"{SMALL} --classify.epochs 1 --match.epochs 1",
     "peaccel train llr_nce --data folder --root photos/ --backbone resnet50 --weights resnet50.safetensors": (
         "resnet50.safetensors: "
