@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -104,8 +104,7 @@ class Prepared(Generic[ArrayT]):
     @property
     def nbytes(self) -> int:
         """Bytes held, the gallery's own arrays included."""
-        arrays = *self.distribution.arrays, *(x for made in self.made() for x in made.arrays)
-        return sum(int((x[:1] if is_repeated(x) else x).nbytes) for x in arrays)
+        return _bytes(self.distribution.arrays) + sum(made.nbytes for made in self.made())
 
     def made(self) -> list[LaidOut]:
         """All that is laid out."""
@@ -173,9 +172,9 @@ class LaidOut:
         self._growing: dict[int, Array] = {}
 
     @property
-    def arrays(self) -> list[Array]:
-        """The arrays that are held beside the gallery's own."""
-        return [*self._copies, *(self._panels or ()), *(() if self._codes is None else (self._codes,))]
+    def nbytes(self) -> int:
+        """Bytes held beside the gallery's own arrays."""
+        return _bytes([*self._copies, *(self._panels or ()), *(() if self._codes is None else (self._codes,))])
 
     @property
     def is_read_here(self) -> bool:
@@ -220,6 +219,11 @@ class LaidOut:
         """An array with more rows, in its buffer if that has room, which is the new one's then and no other's."""
         new._growing[position] = appended(self._growing.pop(position, old), len(old), rows)
         return new._growing[position][: len(old) + len(rows)]
+
+
+def _bytes(arrays: Iterable[Array]) -> int:
+    """What arrays take, of which one row may stand for all."""
+    return sum(int((x[:1] if is_repeated(x) else x).nbytes) for x in arrays)
 
 
 def _side_by_side(mu: Array, uncertainty: Array) -> Array:
