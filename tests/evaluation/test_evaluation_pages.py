@@ -7,6 +7,7 @@ import pytest
 import peaccel as pe
 from peaccel import io
 from peaccel._utils import report
+from peaccel.cli import evaluate as evaluate_command
 from peaccel.evaluation.pages import retrievals
 from peaccel.metrics import Relevance
 from peaccel.metrics._relation import as_relation
@@ -120,3 +121,12 @@ def test_the_page_has_retrievals_where_both_sides_have_images(folder, capsys, li
 def test_the_command_refuses_in_one_line(folder, capsys, line, message):
     code, _, err = run(capsys, line)
     assert code == 2 and err.count("\n") == 1 and message in err
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_images_of_bytes_or_of_shares_are_shown_alike(tmp_path, dtype):
+    shares = np.linspace(0, 1, 24).reshape(2, 3, 4)
+    np.save(tmp_path / "bytes.npy", (255 * shares).round().astype(dtype))
+    np.save(tmp_path / "shares.npy", (1.01 * shares).astype("float32"))
+    np.testing.assert_allclose(evaluate_command._images(tmp_path / "bytes.npy", 2), shares, atol=0.002)
+    np.testing.assert_allclose(evaluate_command._images(tmp_path / "shares.npy", 2), 1.01 * shares, rtol=1e-6)

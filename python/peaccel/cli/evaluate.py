@@ -123,5 +123,6 @@ def _images(path: Path, count: int) -> NDArray[np.float64]:
     pixels = array(path, "images")
     if pixels.ndim != 3 or len(pixels) != count:
         raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
-    of_bytes = pixels.dtype.kind in "iu" or pixels.max(initial=0) > 1
+    # Resampling moves numbers in [0, 1] a little beyond 1; other dtypes than uint8 may hold 0 to 255, too.
+    of_bytes = pixels.dtype == np.uint8 or pixels.max(initial=0) > 2
     return np.asarray(pixels / (255 if of_bytes else 1), np.float64)

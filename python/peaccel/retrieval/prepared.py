@@ -328,8 +328,10 @@ def prepare(
     # Most queries are of the gallery's own kind and variance; what others need is computed when they come.
     prepared = Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record, codes=codes)
     own = gallery.kind in kinds
-    own_pair = record.pair(kinds[0], gallery.kind)
-    laid_out = prepared.laid_out_for(prepared.distribution) if own else prepared.laid_out(own_pair)
+    if own:
+        laid_out = prepared.laid_out_for(prepared.distribution)
+    else:
+        laid_out = prepared.laid_out(record.pair(kinds[0], gallery.kind))
     if codes and not laid_out.is_read_here:
         what = f"{gallery.kind} on {device_of(gallery.mu)}"
         raise TypeError(
