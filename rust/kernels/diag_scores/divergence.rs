@@ -33,7 +33,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, share: f64, best: B
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let Ok(last) = u32::try_from(gallery) else { return drivers::search(score, best) };
     // Few queries do not pay for computing the rows' features.
-    if dim == 0 || queries < 8 {
+    if dim == 0 || queries < 4 {
         return drivers::search(score, best);
     }
     let (order, frame) = ((0..last).collect::<Vec<_>>(), Frame::new(&score.inputs));
@@ -190,21 +190,19 @@ impl<T: Float> Kernel for PackFeatures<'_, '_, T> {
         columns::<S, T>(self.inputs, self.rows, |d, mean, var| {
             let b = (mean - frame.centre[d]) * frame.scale[d];
             let w = var * (frame.scale[d] * frame.scale[d]);
-            let mut next = d * width;
-            let mut write = |x: V<S, T>| {
-                x.store(&mut pair[(2 * next + place) * T::LANES..(2 * next + place + 1) * T::LANES]);
-                norm = x.mul_add(x, norm);
-                next += 1;
-            };
+            let mut features = [V::<S, T>::from(0.0); 4];
             if forth {
                 let weight = 1.0 / w;
-                write(weight);
-                write(weight * b);
+                features[..2].copy_from_slice(&[weight, weight * b]);
                 sums.rational = sums.rational + weight * b * b;
             }
             if back {
-                write(b);
-                write(b.mul_add(b, w));
+                features[width - 2..width].copy_from_slice(&[b, b.mul_add(b, w)]);
+            }
+            for (n, x) in features.into_iter().enumerate().take(width) {
+                let at = 2 * (d * width + n) + place;
+                x.store(&mut pair[at * T::LANES..(at + 1) * T::LANES]);
+                norm = x.mul_add(x, norm);
             }
             sums.times(w);
             valid = var.if_less(0.0, f64::NAN, valid);

@@ -43,10 +43,12 @@ const BUCKET: usize = 4096;
 const FIRST_ROWS: usize = 1024;
 /// Queries that are searched together, for which the features of a row are computed once.
 const QUERIES: usize = 256;
+/// Fewer queries than this do not pay for laying the rows side by side.
+const FEW: usize = 6;
 /// Pairs from which on a trial pays.
 const PAIRS: usize = 1 << 19;
 /// The share of a scan's time below which the bound is taken.
-const WORTH: f64 = 0.9;
+const WORTH: f64 = 0.95;
 /// Queries of a trial, rows from which they have their thresholds, and rows to which the bound is applied.
 const TRIAL: (usize, usize, usize) = (16, 1024, 256);
 
@@ -54,8 +56,7 @@ const TRIAL: (usize, usize, usize) = (16, 1024, 256);
 pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> Result<usize, crate::error::Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let Ok(last) = u32::try_from(gallery) else { return drivers::search(score, best) };
-    // Few queries do not pay for laying the rows side by side.
-    if dim == 0 || queries < 8 {
+    if dim == 0 || queries < FEW {
         return drivers::search(score, best);
     }
     let (k, offset) = (best.k, mls::row_offsets(&score.inputs, score.formula, best.interrupted)?);
@@ -96,10 +97,12 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
     keys.into_iter().map(|key| key as u32).collect()
 }
 
-/// The time that a search by the bound takes of that of a scan, where some share of the pairs is left: of what a pair takes in a
-/// scan, it takes half by the bound (more where there are few dimensions), and 6 if it is left; a row takes as much as 20 pairs.
+/// The time that a search by the bound takes of that of a scan, where some share of the pairs is left. In units of what a pair takes
+/// in a scan, a pair takes 0.58 by the bound and, if it is left, 2 more, both a little more where there are few dimensions; a row takes
+/// as much as 20 pairs.
 fn time_by_bound(dim: usize, queries: usize, left: f64) -> f64 {
-    0.45 + 20.0 / dim as f64 + 6.0 * left + 20.0 / queries.min(QUERIES) as f64
+    let dim = dim as f64;
+    0.58 + 4.0 / dim + (2.0 + 512.0 / dim) * left + 20.0 / queries.min(QUERIES) as f64
 }
 
 /// The share of pairs that the bound leaves, by a trial with some of the queries and rows.

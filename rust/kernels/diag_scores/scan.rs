@@ -21,10 +21,11 @@
 //! up to 3 vectors' own in each of L lanes. So both R agree to (D/8 + D/32 + 70) u R, and those of `mls` to (D/4 + 120) u (R + 2
 //! E). The products of D sums of variances, the rough one and the pair function's, are both off by 2 D u, the multiplication of e
 //! (at most 15 D + 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last
-//! roundings, to float64 and to T, are 2 u of the score.
+//! roundings, to float64 and to T, are 2 u of the score. Where rows' variances are multiplied by no power of two, each s has 2 u
+//! more, which moves R by 2 u R and the logarithms by 2 D u.
 
-use super::at;
 use super::mls::{EquivalentMls, Offset};
+use super::sieve::columns;
 use super::sums::GROUP;
 use crate::drivers::{self, Inputs, PairScore, Rows, AHEAD};
 use crate::simd::{prefetch, Float, Kernel, Simd, V};
@@ -58,34 +59,61 @@ fn hull(a: (f64, f64), b: &(f64, f64)) -> (f64, f64) {
 }
 
 /// The least and the greatest variance of a row, NaN left out.
-fn extremes<T: Float>(row: &[T]) -> (f64, f64) {
-    row.iter().fold(EMPTY, |all, x| hull(all, &(x.to_f64(), x.to_f64())))
+#[inline(always)]
+fn extremes<S: Simd, T: Float>(row: &[T]) -> (f64, f64) {
+    let (mut least, mut greatest) = (V::<S, T>::from(EMPTY.0), V::<S, T>::from(EMPTY.1));
+    for part in row.chunks(T::LANES) {
+        let x = V::<S, T>::load_partial(part, T::from_f64(f64::NAN));
+        (least, greatest) = (x.min(least), x.max(greatest));
+    }
+    let (least, greatest) = (least.to_array(), greatest.to_array());
+    let lanes = least.iter().zip(&greatest).take(T::LANES);
+    lanes.fold(EMPTY, |all, (least, greatest)| hull(all, &(least.to_f64(), greatest.to_f64())))
 }
 
 /// [`extremes`] of the variances of all these rows, whose means are brought into the cache as well.
-fn extremes_of<T: Float>(
+#[inline(always)]
+fn extremes_of<S: Simd, T: Float>(
     inputs: &Inputs<T>,
     rows: impl Iterator<Item = usize> + Clone,
     buffer: &mut Vec<T>,
 ) -> (f64, f64) {
-    let mut ahead = rows.clone().skip(AHEAD);
-    rows.fold(EMPTY, |all, j| {
+    let (mut all, mut ahead) = (EMPTY, rows.clone().skip(AHEAD));
+    // A loop: what iterators call may be compiled without the level's instructions.
+    for j in rows {
         if let Some(next) = ahead.next() {
             prefetch(inputs.mu2.bytes(next));
             prefetch(inputs.uncertainty2.bytes(next));
         }
-        hull(all, &extremes(inputs.uncertainty2.row(j, buffer)))
-    })
+        all = hull(all, &extremes::<S, T>(inputs.uncertainty2.row(j, buffer)));
+    }
+    all
 }
 
-/// Writes a row's means times 2^-k and variances times `by` 4^-k, by turns, to every `step`-th element of `out`; padding adds
-/// nothing: means of 0 and variances of 1/2.
-fn lay<X: Float, T: Float>((mean, var): (&[X], &[X]), (k, by): (i32, f64), dim: usize, out: &mut [T], step: usize) {
-    let (by_mean, by_var) = (2f64.powi(-k), by * 4f64.powi(-k));
-    for (d, places) in out.chunks_mut(2 * step).enumerate() {
-        let (m, v) = if d < dim { (by_mean * mean[d].to_f64(), by_var * at(var, d)) } else { (0.0, 0.5) };
-        (places[0], places[step]) = (T::from_f64(m), T::from_f64(v));
+/// What padding has for a mean and a variance, which adds nothing.
+const PADDING: (f64, f64) = (0.0, 0.5);
+
+/// Writes a query's means times 2^-k and variances times 4^-k, by turns, and padding.
+fn lay_query<T: Float>((mean, var): (&[f64], &[f64]), k: i32, out: &mut [T]) {
+    let (by_mean, by_var) = (2f64.powi(-k), 4f64.powi(-k));
+    let scaled = mean.iter().zip(var).map(|(m, v)| (by_mean * m, by_var * v)).chain(std::iter::repeat(PADDING));
+    for (places, (m, v)) in out.chunks_exact_mut(2).zip(scaled) {
+        (places[0], places[1]) = (T::from_f64(m), T::from_f64(v));
     }
+}
+
+/// Writes the means of a panel's rows times 2^-k and their variances times `by` 4^-k side by side, by turns, and padding.
+#[inline(always)]
+fn lay_rows<S: Simd, T: Float>(inputs: &Inputs<T>, rows: &[u32], (k, by): (i32, f64), out: &mut [T]) {
+    let (by_mean, by_var) = (2f64.powi(-k), by * 4f64.powi(-k));
+    let mut store = |d: usize, mean: V<S, T>, var: V<S, T>| {
+        let (means, vars) = out[2 * d * T::LANES..2 * (d + 1) * T::LANES].split_at_mut(T::LANES);
+        mean.store(means);
+        var.store(vars);
+    };
+    columns::<S, T>(inputs, rows, |d, mean, var| store(d, mean * by_mean, var * by_var));
+    let dim = inputs.mu1.stored();
+    (dim..dim.next_multiple_of(SHARING)).for_each(|d| store(d, PADDING.0.into(), PADDING.1.into()));
 }
 
 impl<T: Float> Kernel for Scan<'_, T> {
@@ -95,9 +123,11 @@ impl<T: Float> Kernel for Scan<'_, T> {
     fn run<S: Simd>(self) -> usize {
         let inputs = self.score.inputs();
         let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
-        let (mut means, mut vars) = (Vec::new(), Vec::new());
-        let group = drivers::segment(dim);
-        let ranges: Vec<_> = self.queries.clone().map(|i| extremes(self.mls.query(i).1)).collect();
+        let (group, mut buffer) = (drivers::segment(dim), Vec::new());
+        let mut ranges = vec![EMPTY; self.queries.len()];
+        for (i, range) in self.queries.clone().zip(&mut ranges) {
+            *range = extremes::<S, f64>(self.mls.query(i).1);
+        }
         let all = ranges.iter().fold(EMPTY, hull);
         let (mut laid, mut scaled_by) = (vec![T::default(); 2 * padded * ranges.len()], None);
         let mut panels = vec![T::default(); 2 * padded * group.next_multiple_of(T::LANES)];
@@ -119,23 +149,26 @@ impl<T: Float> Kernel for Scan<'_, T> {
         for first in self.places.clone().step_by(group) {
             let places = first..(first + group).min(self.places.end);
             let rows = || self.order[places.clone()].iter().map(|&row| row as usize);
-            let group = extremes_of(inputs, rows(), &mut vars);
+            let group = extremes_of::<S, T>(inputs, rows(), &mut buffer);
             let group = (group.0 * self.mls.var_scale, group.1 * self.mls.var_scale);
             sieve.group = start(self.mls, rows(), &mut starts);
             let k = power_of_scale(all, group);
             if scaled_by != Some(k) {
                 for (i, place) in self.queries.clone().zip(laid.chunks_mut(2 * padded)) {
-                    lay(self.mls.query(i), (k, 1.0), dim, place, 1);
+                    lay_query(self.mls.query(i), k, place);
                 }
                 scaled_by = Some(k);
                 sieve.constant = dim as f64 * ((2.0 * PI).ln() + 2.0 * LN_2 * f64::from(k));
             }
-            for (place, j) in rows().enumerate() {
-                let panel = &mut panels[place / T::LANES * T::LANES * 2 * padded..][..T::LANES * 2 * padded];
-                let row = (inputs.mu2.row(j, &mut means), inputs.uncertainty2.row(j, &mut vars));
-                lay(row, (k, self.mls.var_scale), dim, &mut panel[place % T::LANES..], T::LANES);
+            for (rows, panel) in
+                self.order[places.clone()].chunks(T::LANES).zip(panels.chunks_mut(T::LANES * 2 * padded))
+            {
+                lay_rows::<S, T>(inputs, rows, (k, self.mls.var_scale), panel);
             }
-            sieve.enter(self.mls, &ranges, group, 4f64.powi(-k));
+            let by = self.mls.var_scale * 4f64.powi(-k);
+            // A factor that T cannot hold leaves no range in which the rough scores are right.
+            let held = (T::from_f64(by).to_f64() - by).abs() <= T::ROUNDOFF * by;
+            sieve.enter(self.mls, &ranges, if held { group } else { (f64::NAN, f64::NAN) }, 4f64.powi(-k));
             for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(places.len().div_ceil(T::LANES)) {
                 let from = first + p * T::LANES;
                 let rows = &self.order[from..(from + T::LANES).min(places.end)];

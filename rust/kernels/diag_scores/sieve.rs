@@ -68,31 +68,40 @@ pub fn columns<S: Simd, T: Float>(
     panel: &[u32],
     mut each: impl FnMut(usize, V<S, T>, V<S, T>),
 ) {
-    let mut buffers = [const { (Vec::new(), Vec::new()) }; 16];
-    let mut rows: [(&[T], &[T]); 16] = [(&[], &[]); 16];
-    for (lane, (row, buffer)) in rows.iter_mut().zip(&mut buffers).enumerate().take(T::LANES) {
-        let j = panel[lane.min(panel.len() - 1)] as usize;
-        *row = (inputs.mu2.row(j, &mut buffer.0), inputs.uncertainty2.row(j, &mut buffer.1));
+    let mut buffers = [const { [const { Vec::new() }; 16] }; 2];
+    let [mean_buffers, var_buffers] = &mut buffers;
+    let row = |lane: usize| panel[lane.min(panel.len() - 1)] as usize;
+    let (mut means, mut vars): ([&[T]; 16], [&[T]; 16]) = ([&[]; 16], [&[]; 16]);
+    means
+        .iter_mut()
+        .zip(mean_buffers)
+        .enumerate()
+        .for_each(|(n, (mean, buffer))| *mean = inputs.mu2.row(row(n), buffer));
+    vars.iter_mut()
+        .zip(var_buffers)
+        .enumerate()
+        .for_each(|(n, (var, buffer))| *var = inputs.uncertainty2.row(row(n), buffer));
+    let mut columns = [[T::default(); 256]; 2];
+    for first in (0..inputs.mu1.stored()).step_by(T::LANES) {
+        let count = T::LANES.min(inputs.mu1.stored() - first);
+        for (rows, columns) in [&means, &vars].into_iter().zip(&mut columns) {
+            transpose::<S, T>(&rows[..T::LANES], first..first + count, columns);
+        }
+        for (d, (mean, var)) in columns[0].chunks(T::LANES).zip(columns[1].chunks(T::LANES)).enumerate().take(count) {
+            each(first + d, V::<S, T>::load(mean), V::<S, T>::load(var));
+        }
     }
-    // Sixteen dimensions are transposed at once.
-    let mut square = ([[T::default(); 16]; 16], [[T::default(); 16]; 16]);
-    for first in (0..inputs.mu1.stored()).step_by(16) {
-        let count = 16.min(inputs.mu1.stored() - first);
-        for (lane, (mean, var)) in rows.iter().enumerate().take(T::LANES) {
-            square.0[lane][..count].copy_from_slice(&mean[first..first + count]);
-            if var.len() == 1 {
-                square.1[lane] = [var[0]; 16];
-            } else {
-                square.1[lane][..count].copy_from_slice(&var[first..first + count]);
-            }
-        }
-        for d in 0..count {
-            let (mut means, mut vars) = ([T::default(); 16], [T::default(); 16]);
-            for lane in 0..T::LANES {
-                (means[lane], vars[lane]) = (square.0[lane][d], square.1[lane][d]);
-            }
-            each(first + d, V::<S, T>::load(&means[..T::LANES]), V::<S, T>::load(&vars[..T::LANES]));
-        }
+}
+
+/// Writes some columns, at most as many as there are lanes, of as many rows as there are lanes, one after the other. A row of one
+/// element has it in all columns.
+#[inline(always)]
+fn transpose<S: Simd, T: Float>(rows: &[&[T]], range: Range<usize>, columns: &mut [T; 256]) {
+    if range.len() == T::LANES && rows[0].len() >= range.end {
+        return V::<S, T>::transpose(rows, range.start, columns, T::LANES);
+    }
+    for (d, column) in range.zip(columns.chunks_mut(T::LANES)) {
+        column.iter_mut().zip(rows).for_each(|(x, row)| *x = row[d.min(row.len() - 1)]);
     }
 }
 
