@@ -7,7 +7,7 @@
 #[cfg(doc)]
 use crate::rows::ROWS_FIRST;
 use crate::rows::{Square, ROWS};
-use crate::simd::{dispatch, Float, Kernel, Simd, V};
+use crate::simd::{dispatch, prefetch_beyond, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
 
@@ -464,7 +464,9 @@ fn run_of<S: Simd, T: Float, F: Terms<T, N>, const N: usize, const P: usize, con
     for (d, x) in (0..N).zip(pair.chunks_exact(width)) {
         let mut columns = [zero; P];
         for p in 0..P {
-            columns[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
+            let x = &x[(first + p) * T::LANES..(first + p + 1) * T::LANES];
+            columns[p] = V::<S, T>::load(x);
+            prefetch_beyond(x, FETCHED);
         }
         for q in 0..Q {
             let y = V::<S, T>::splat(terms.at(q, d));
@@ -475,6 +477,10 @@ fn run_of<S: Simd, T: Float, F: Terms<T, N>, const N: usize, const P: usize, con
     }
     sums
 }
+
+/// The bytes by which panels are brought into the cache ahead of the products: what the processor itself fetches ahead comes too
+/// late for few queries, whose products take less time than the rows take from memory.
+const FETCHED: usize = 2048;
 
 /// One tile of queries and a pair of panels, the first query and the number of the pair.
 struct Tile<'a, T> {
@@ -500,7 +506,9 @@ fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Tile<T>) {
         for (y, x) in tile.chunks_exact(Q).zip(pair.chunks_exact(2 * T::LANES)) {
             let mut rows = [V::<S, T>::from(0.0); P];
             for p in 0..P {
-                rows[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
+                let x = &x[(first + p) * T::LANES..(first + p + 1) * T::LANES];
+                rows[p] = V::<S, T>::load(x);
+                prefetch_beyond(x, FETCHED);
             }
             for q in 0..Q {
                 let y = V::<S, T>::splat(y[q]);

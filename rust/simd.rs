@@ -337,6 +337,19 @@ fn run_neon<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Neon>()
 }
 
+/// Prefetches the cache line so many bytes beyond the start of a slice; that it may lie beyond the end does no harm.
+#[inline(always)]
+pub fn prefetch_beyond<T>(row: &[T], bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+        // SAFETY: a prefetch never faults, and the address is not read.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().cast::<i8>().wrapping_add(bytes)) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (row, bytes);
+}
+
 /// Prefetches the cache lines of a slice.
 #[inline(always)]
 pub fn prefetch<T>(row: &[T]) {
