@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// gallery. Returns how many it scored.
 pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
-    let long = best.k.saturating_mul(LONG) >= gallery;
+    let long = best.k.saturating_mul(if dim < 256 { LONG.0 } else { LONG.1 }) >= gallery;
     if !F::SIEVED || dim == 0 || long || (queries < FEW && score.packed.is_none()) {
         return drivers::search(score, best);
     }
@@ -46,8 +46,9 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
     Ok(scored.into_inner())
 }
 
-/// The share of the gallery, one in so many rows, from which on k best are found sooner by scoring all pairs.
-const LONG: usize = 10;
+/// The share of the gallery, one in so many rows, from which on k best are found sooner by scoring all pairs: with few dimensions, and
+/// with many, in which a score takes longer.
+const LONG: (usize, usize) = (14, 10);
 
 /// Fewer queries than this do not pay for packing the rows of a gallery that is not prepared.
 const FEW: usize = 6;
