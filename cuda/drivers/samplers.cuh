@@ -12,8 +12,8 @@
 // From this dimension on |p|^2 = |n|^2 - (n.mu)^2 loses no digits worth having.
 constexpr int64_t MANY = 16;
 
-__device__ inline Address address_of(const SampleArgs& args, int64_t row, int64_t draw) {
-    return {uint64_t(*args.seed), args.first_row + uint64_t(row), uint32_t(draw), uint32_t(args.stream)};
+__device__ inline Address address_of(const SampleArgs& args, const Keys& keys, int64_t row, int64_t draw) {
+    return {keys, args.first_row + uint64_t(row), uint32_t(draw), uint32_t(args.stream)};
 }
 
 // The memory of a warp's normals: dynamic shared memory begins with that of all warps, one after another.
@@ -51,14 +51,14 @@ struct SampleTile {
 struct NormalSampler {
     static constexpr bool RANDOM = true;
 
-    // Writes each draw of a tile to out(pair).
-    template <typename T, typename Out>
-    static __device__ inline void draw(const SampleArgs& args, const Team<T>& team, const SampleTile& tile, T*,
-                                       const Out& out) {
+    // Writes each draw of a tile to out(pair). The numbers of a draw are at addresses(row, draw).
+    template <typename T, typename Addresses, typename Out>
+    static __device__ inline void draw(const SampleArgs& args, const Addresses& addresses, const Team<T>& team,
+                                       const SampleTile& tile, T*, const Out& out) {
         for (int from = 0; from < tile.count; from += team.together()) {
             const bool valid = from + team.number < tile.count;  // all lanes go on, as shuffles need all of them
             const RowAndDraw pair = tile.pair(valid ? from + team.number : from);
-            const Address address = address_of(args, pair.row, pair.draw);
+            const Address address = addresses(pair.row, pair.draw);
             const T* const mu = row_of<T>(args.mu, pair.row);
             const T* const var = row_of<T>(args.uncertainty, pair.row);
             T* const to = out(pair);
@@ -82,9 +82,10 @@ struct NormalSampler {
 
     // Writes the gradients by `count` rows from `first` on; weights(row, draw) are those by a draw. A team takes all
     // draws of a row; all lanes go on as long as one does, as sums need all of them.
-    template <typename T, typename Weights>
-    static __device__ inline void backward(const SampleArgs& args, const Order&, const Team<T>& team, int64_t first,
-                                           int count, T*, const Weights& weights, T* all_by_mu, T* all_by_var) {
+    template <typename T, typename Addresses, typename Weights>
+    static __device__ inline void backward(const SampleArgs& args, const Addresses& addresses, const Order&,
+                                           const Team<T>& team, int64_t first, int count, T*, const Weights& weights,
+                                           T* all_by_mu, T* all_by_var) {
         const bool one = args.uncertainty.stored == 1, valid = team.number < count;
         const int64_t row = valid ? first + team.number : first;
         const T* const var = row_of<T>(args.uncertainty, row);
@@ -94,7 +95,7 @@ struct NormalSampler {
         for (int t = 0; t < team.steps; ++t) {
             T plain[Normals<T>::EACH] = {}, noisy[Normals<T>::EACH] = {};
             for (int64_t draw = 0; draw < args.draws; ++draw) {
-                const Normals<T> normals(address_of(args, row, draw).normals(team.block(t)));
+                const Normals<T> normals(addresses(row, draw).normals(team.block(t)));
                 const T* const along = weights(row, draw);
                 for (int k = 0; k < team.EACH; ++k) {
                     const int d = team.index(t, k);
@@ -214,13 +215,13 @@ struct VmfSampler {
     static constexpr bool RANDOM = true;
 
     // The functions are those of NormalSampler; `memory` is that of the warp's normals.
-    template <typename T, typename Out>
-    static __device__ inline void draw(const SampleArgs& args, const Team<T>& team, const SampleTile& tile, T* memory,
-                                       const Out& out) {
+    template <typename T, typename Addresses, typename Out>
+    static __device__ inline void draw(const SampleArgs& args, const Addresses& addresses, const Team<T>& team,
+                                       const SampleTile& tile, T* memory, const Out& out) {
         T my_w = 0, my_s = 0;
         if (int(threadIdx.x % WARP) < tile.count) {
             const double kappa = double(row_of<T>(args.uncertainty, tile.mine.row)[0]);
-            const Height height = draw_height(team.dim, kappa, address_of(args, tile.mine.row, tile.mine.draw));
+            const Height height = draw_height(team.dim, kappa, addresses(tile.mine.row, tile.mine.draw));
             my_w = T(height.w()), my_s = T(height.tangent());
         }
         for (int from = 0; from < tile.count; from += team.together()) {
@@ -228,7 +229,7 @@ struct VmfSampler {
             const int i = valid ? from + team.number : from;
             const T w = __shfl_sync(FULL, my_w, i), s = __shfl_sync(FULL, my_s, i);
             const RowAndDraw pair = tile.pair(i);
-            const Address address = address_of(args, pair.row, pair.draw);
+            const Address address = addresses(pair.row, pair.draw);
             const T* const mu = row_of<T>(args.mu, pair.row);
             T* const to = out(pair);
 
@@ -249,10 +250,10 @@ struct VmfSampler {
         return int(args.tile < WARP / chunk(args) ? args.tile : WARP / chunk(args));
     }
 
-    template <typename T, typename Weights>
-    static __device__ inline void backward(const SampleArgs& args, const Order& order, const Team<T>& team,
-                                           int64_t first, int count, T* memory, const Weights& weights, T* all_by_mu,
-                                           T* all_by_kappa) {
+    template <typename T, typename Addresses, typename Weights>
+    static __device__ inline void backward(const SampleArgs& args, const Addresses& addresses, const Order& order,
+                                           const Team<T>& team, int64_t first, int count, T* memory,
+                                           const Weights& weights, T* all_by_mu, T* all_by_kappa) {
         const int lane = threadIdx.x % WARP, chunk = VmfSampler::chunk(args);
         for (int64_t draw = 0; draw < args.draws; draw += chunk) {
             const int here = int(args.draws - draw < chunk ? args.draws - draw : chunk);
@@ -260,7 +261,7 @@ struct VmfSampler {
             if (lane < count * chunk && lane % chunk < here) {
                 const int64_t row = first + lane / chunk;
                 const double kappa = double(row_of<T>(args.uncertainty, row)[0]);
-                const HeightPartials partials(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
+                const HeightPartials partials(order, team.dim, kappa, addresses(row, draw + lane % chunk));
                 // s is 0 only where kappa is infinite; there dw is 0 too.
                 mine[0] = T(partials.w), mine[1] = T(partials.s);
                 mine[2] = partials.s == 0 ? T(0) : T(partials.w / partials.s);
@@ -277,7 +278,7 @@ struct VmfSampler {
                 for (int j = 0; j < here; ++j) {
                     T its[4];
                     for (int k = 0; k < 4; ++k) its[k] = __shfl_sync(FULL, mine[k], i * chunk + j);
-                    const Address address = address_of(args, row, draw + j);
+                    const Address address = addresses(row, draw + j);
                     const Noise<T> noise = {team, address, memory, int(args.cached_steps)};
                     total += add_vmf_gradient<T>(noise, mu, weights(row, draw + j), its[0], its[1], its[2], its[3],
                                                  draw + j == 0, valid, by_mu);

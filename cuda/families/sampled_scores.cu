@@ -37,13 +37,16 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
     if constexpr (Sampler::RANDOM) {
         if (items.out)
             return {static_cast<const T*>(items.out) + row * dim, int(items.draws), workspace, items.mu.rows * dim};
+        // The keys are made anew for each draw: if they were kept, the comparison would have fewer registers.
+        const auto addresses = [&](int64_t i, int64_t draw) { return address_of(items, Keys(*items.seed), i, draw); };
         const Team<T> team(dim);
         T* const z = workspace + dim;
         __syncwarp();
         for (int64_t first = 0; first < items.draws; first += WARP) {
             const int64_t left = items.draws - first;
             const SampleTile tile(items, row * items.draws + first, left < WARP ? left : WARP);
-            Sampler::draw(items, team, tile, normals, [&](const RowAndDraw& pair) { return z + pair.draw * dim; });
+            const auto out = [&](const RowAndDraw& pair) { return z + pair.draw * dim; };
+            Sampler::draw(items, addresses, team, tile, normals, out);
         }
         __syncwarp();
         return {z, int(items.draws), workspace, dim};
@@ -114,9 +117,10 @@ __device__ inline void through_sampler(const DrawnBackwardArgs& all, const Sampl
     T* const by_mu = static_cast<T*>(all.args.mu);
     T* const by_uncertainty = static_cast<T*>(all.args.uncertainty);
     if constexpr (ItemSampler::RANDOM) {
+        const auto addresses = [&](int64_t i, int64_t draw) { return address_of(items, Keys(*items.seed), i, draw); };
         const auto weights = [&](int64_t, int64_t draw) { return draws + draw * dim; };
         const auto& order = all.more.orders.ratio;
-        ItemSampler::backward(items, order, Team<T>(dim), row, 1, normals, weights, by_mu, by_uncertainty);
+        ItemSampler::backward(items, addresses, order, Team<T>(dim), row, 1, normals, weights, by_mu, by_uncertainty);
     } else {
         T sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {

@@ -13,12 +13,15 @@ __device__ inline int64_t warps_of_grid() { return int64_t(gridDim.x) * blockDim
 template <typename Sampler, typename T>
 __device__ inline void sample(const SampleArgs& args) {
     DYNAMIC_SHARED(T, shared);
+    const Keys keys = Keys(*args.seed).kept();
+    const auto addresses = [&](int64_t row, int64_t draw) { return address_of(args, keys, row, draw); };
     const Team<T> team(args.mu.stored);
     // As many draws as a warp has teams, so that none is idle.
     const int64_t pairs = args.mu.rows * args.draws, most = args.tile > team.together() ? args.tile : team.together();
     for (int64_t first = warp_of_grid() * most; first < pairs; first += warps_of_grid() * most) {
         const SampleTile tile(args, first, most);
-        Sampler::draw(args, team, tile, memory_of_normals(shared, args.cached_steps), [&](const RowAndDraw& pair) {
+        T* const normals = memory_of_normals(shared, args.cached_steps);
+        Sampler::draw(args, addresses, team, tile, normals, [&](const RowAndDraw& pair) {
             return static_cast<T*>(args.out) + (pair.draw * args.mu.rows + pair.row) * team.dim;
         });
     }
@@ -28,6 +31,8 @@ template <typename Sampler, typename T>
 __device__ inline void sample_backward(const SampleBackwardArgs& all) {
     DYNAMIC_SHARED(T, shared);
     const SampleArgs& args = all.items;
+    const Keys keys = Keys(*args.seed).kept();
+    const auto addresses = [&](int64_t row, int64_t draw) { return address_of(args, keys, row, draw); };
     const Team<T> team(args.mu.stored);
     const int64_t rows = args.mu.rows;
     const auto weights = [&](int64_t row, int64_t draw) {
@@ -36,7 +41,8 @@ __device__ inline void sample_backward(const SampleBackwardArgs& all) {
     const int most = Sampler::rows_at_once(args, team);
     for (int64_t first = warp_of_grid() * most; first < rows; first += warps_of_grid() * most) {
         const int count = int(rows - first < most ? rows - first : most);
-        Sampler::backward(args, all.order, team, first, count, memory_of_normals(shared, args.cached_steps), weights,
+        T* const normals = memory_of_normals(shared, args.cached_steps);
+        Sampler::backward(args, addresses, all.order, team, first, count, normals, weights,
                           static_cast<T*>(all.by_mu), static_cast<T*>(all.by_uncertainty));
     }
 }

@@ -18,29 +18,54 @@ struct Words {
     uint32_t a, b, c, d;
 };
 
-// The words of a counter x under the key `seed`.
-HD Words philox(uint64_t seed, Words x) {
-    uint32_t low = uint32_t(seed), high = uint32_t(seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-        const uint64_t first = uint64_t(x.a) * 0xD2511F53u, second = uint64_t(x.c) * 0xCD9E8D57u;
-        x = {uint32_t(second >> 32) ^ x.b ^ low, uint32_t(second), uint32_t(first >> 32) ^ x.d ^ high, uint32_t(first)};
-        low += 0x9E3779B9u, high += 0xBB67AE85u;
+// The keys of the rounds, which are those of all counters of a seed.
+struct Keys {
+    static constexpr int ROUNDS = 10;
+    uint32_t low[ROUNDS], high[ROUNDS];
+
+    __device__ inline explicit Keys(uint64_t seed) {
+#pragma unroll
+        for (uint32_t round = 0; round < ROUNDS; ++round) {
+            low[round] = uint32_t(seed) + round * 0x9E3779B9u;
+            high[round] = uint32_t(seed >> 32) + round * 0xBB67AE85u;
+        }
+    }
+    // The same keys, which the compiler cannot make again for each counter, as it does not see how they were made. At
+    // the beginning of a kernel they get registers that all lanes of a warp share.
+    __device__ inline Keys kept() const {
+        Keys keys = *this;
+#pragma unroll
+        for (int round = 0; round < ROUNDS; ++round) asm("" : "+r"(keys.low[round]), "+r"(keys.high[round]));
+        return keys;
+    }
+};
+
+// The words of a counter x.
+__device__ inline Words philox(const Keys& keys, Words x) {
+    constexpr uint32_t FIRST = 0xD2511F53u, SECOND = 0xCD9E8D57u;
+#pragma unroll
+    for (int round = 0; round < Keys::ROUNDS; ++round) {
+        // Both words of a product are written in 32 bits: of a product in 64 bits the compiler makes longer operations.
+        x = {__umulhi(x.c, SECOND) ^ x.b ^ keys.low[round], x.c * SECOND,
+             __umulhi(x.a, FIRST) ^ x.d ^ keys.high[round], x.a * FIRST};
     }
     return x;
 }
 
 // The address of all numbers of one row and draw.
 struct Address {
-    uint64_t seed;
+    Keys keys;
     uint64_t row;
     uint32_t draw;
     uint32_t stream;  // 0 queries, 1 gallery, 2 user
 
-    HD Words at(uint32_t place) const {
-        return philox(seed, {uint32_t(row), uint32_t(row >> 32), draw, stream << 28 | place});
+    __device__ inline Words at(uint32_t place) const {
+        return philox(keys, {uint32_t(row), uint32_t(row >> 32), draw, stream << 28 | place});
     }
-    HD Words normals(uint32_t block) const { return at(block); }
-    HD Words proposal(uint32_t attempt, uint32_t half) const { return at(1u << 27 | (2 * attempt + half)); }
+    __device__ inline Words normals(uint32_t block) const { return at(block); }
+    __device__ inline Words proposal(uint32_t attempt, uint32_t half) const {
+        return at(1u << 27 | (2 * attempt + half));
+    }
 };
 
 // -- words to numbers -------------------------------------------------------------------------------------------------

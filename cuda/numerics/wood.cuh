@@ -27,7 +27,7 @@ struct Height {
 };
 
 // Draws a height, which is NaN for kappa < 0.
-HD Height draw_height(int64_t dim, double kappa, const Address& address) {
+__device__ inline Height draw_height(int64_t dim, double kappa, const Address& address) {
     const double m = double(dim - 1), exponent = 2 / double(dim - 2);
     kappa = nonnegative(kappa);
     const double twice = 2 * kappa, b = m / (twice + sqrt(fma(twice, twice, m * m)));
