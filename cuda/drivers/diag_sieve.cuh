@@ -78,42 +78,55 @@ __device__ void bound_tiles(const PairArgs& args, const Bounding& bounding) {
     }
 }
 
-// What a thread holds of its four rows of one side: their means, and r (queries) or w (gallery).
+// What a thread holds of its four rows of one side: their means, and their variances, then r (queries) or w (gallery).
 template <typename F, typename S, bool GALLERY>
 struct DiagSide {
     static constexpr int LOADS = SieveShape::LOADS;
     const PairArgs& args;
     const Bounding& bounding;
-    int64_t first, last;
     const float* ranges;
-    Four<float> mean[LOADS], weight[LOADS];
+    int64_t rows[LOADS];
+    Four<float> mean[LOADS], weight[LOADS], reference, least, greatest;
     // For each query: P, the largest r, C and the sum of the absolute values of C's terms.
     float spread[LOADS], largest[LOADS], logs[LOADS], terms[LOADS];
 
+    // Takes the rows from `first` on; the last row stands for all beyond it.
     __device__ DiagSide(const PairArgs& args, const Bounding& bounding, int64_t first, int64_t last,
                         const float* ranges)
-        : args(args), bounding(bounding), first(first), last(last), ranges(ranges) {
-        for (int i = 0; i < LOADS; ++i) spread[i] = largest[i] = logs[i] = terms[i] = 0;
+        : args(args), bounding(bounding), ranges(ranges) {
+        for (int i = 0; i < LOADS; ++i) {
+            const int64_t row_or_last = first + loaded_row(i) < last ? first + loaded_row(i) : last;
+            rows[i] = GALLERY ? row_at(bounding, row_or_last) : row_or_last;
+            spread[i] = largest[i] = logs[i] = terms[i] = 0;
+        }
     }
 
+    // Loads a step's dimensions, which nothing waits for before `weigh`.
     __device__ void load(int64_t step) {
         const int64_t dim = args.mu1.stored, d = SieveShape::STEP * step + 4 * (threadIdx.x % 8);
-        const Four<float> p = four_of(bounding.reference, d, dim, 1);
-        Four<float> least, greatest;
+        reference = four_of(bounding.reference, d, dim, 1);
         if (!GALLERY) least = four_of(ranges, d, dim, 1), greatest = four_of(ranges + dim, d, dim, 1);
 #pragma unroll
         for (int i = 0; i < LOADS; ++i) {
-            const int64_t row_or_last = first + loaded_row(i) < last ? first + loaded_row(i) : last;
             Four<float> row[2];
             for (int j = 0; j < 4; ++j) row[0].x[j] = 0, row[1].x[j] = 1;
-            if (GALLERY) {
-                if (d < dim) load_gallery<F, S, false>(args, row_at(bounding, row_or_last), d, row);
-            } else {
-                if (d < dim) load_query<F, false>(args, row_or_last, d, row);
+            if (d < dim) {
+                if (GALLERY) {
+                    load_gallery<F, S, false>(args, rows[i], d, row);
+                } else {
+                    load_query<F, false>(args, rows[i], d, row);
+                }
             }
-            mean[i] = row[0];
+            mean[i] = row[0], weight[i] = row[1];
+        }
+    }
+    // Makes r or w of the variances, and adds the step's dimensions to the numbers of each query.
+    __device__ void weigh() {
+        const Four<float>& p = reference;
+#pragma unroll
+        for (int i = 0; i < LOADS; ++i) {
             for (int j = 0; j < 4; ++j) {
-                const float v = row[1].x[j];
+                const float a = mean[i].x[j], v = weight[i].x[j];
                 if (GALLERY) {
                     weight[i].x[j] = 1 / (p.x[j] + v);
                     continue;
@@ -122,7 +135,7 @@ struct DiagSide {
                 const float lower = above ? least.x[j] : greatest.x[j], upper = above ? greatest.x[j] : least.x[j];
                 const float r = (p.x[j] + lower) / (v + lower), log_ratio = log((v + upper) / (p.x[j] + upper));
                 weight[i].x[j] = r;
-                spread[i] = fma(r * row[0].x[j] / (p.x[j] + least.x[j]), row[0].x[j], spread[i]);
+                spread[i] = fma(r * a / (p.x[j] + least.x[j]), a, spread[i]);
                 largest[i] = r > largest[i] || r != r ? r : largest[i];
                 logs[i] += log_ratio, terms[i] += fabs(log_ratio);
             }
@@ -185,6 +198,7 @@ __device__ void diag_sieve(const PairArgs& args, const Bounding& bounding) {
     query_side.load(0), row_side.load(0);
 #pragma unroll 1
     for (int64_t part = 0; part < 3 * steps; ++part) {
+        if (part % 3 == 0) query_side.weigh(), row_side.weigh();
         // Other warps may still read the other buffer.
         uint32_t* const buffer = shared + (part % 2) * 2 * Shape::BUFFER;
         query_side.store(int(part % 3), buffer), row_side.store(int(part % 3), buffer + Shape::BUFFER);
