@@ -198,24 +198,24 @@ impl<'a, S: Simd> Integral<'a, S> {
         let reach = (2.0 * DEPTH).sqrt() + 0.5;
         let fraction = (-DEPTH / (formula.dim - 1.0) - 1.0).max(-60.0).exp();
         let left = (fraction * (length + peak) - length).max(peak - reach);
-        let ends = [if formula.dim == 1.0 { (peak - reach).max(-length) } else { left }, peak + reach];
-        let ends = ends.map(|start| {
-            let mut end = start;
+        let mut ends = [if formula.dim == 1.0 { (peak - reach).max(-length) } else { left }, peak + reach];
+        // A loop, as a closure may be compiled without the level's instructions.
+        for end in &mut ends {
+            let start = *end;
             for _ in 0..STEPS.1 {
-                let above = at.log(end).1 - at.top + DEPTH;
-                let next = end - above / at.derivatives(end).0;
+                let above = at.log(*end).1 - at.top + DEPTH;
+                let next = *end - above / at.derivatives(*end).0;
                 // The bounds hold where the logarithm is not concave as well: for D = 1 near t = 0.
                 let next = next.max(start.min(peak)).min(start.max(peak));
-                end = above.if_less(0.0, next, end);
+                *end = above.if_less(0.0, next, *end);
             }
-            end
-        });
+        }
         let turn = middle / steep;
         // A turn just outside the interval still makes the integrand turn inside.
         let near = 8.0 / steep.abs();
         let inside = (ends[0] - near).if_less(turn, turn.if_less(ends[1] + near, 1.0, 0.0), 0.0);
         at.cut = inside.if_greater(0.0, turn.max(ends[0]).min(ends[1]), peak);
-        at.widths = ends.map(|end| end - at.cut);
+        at.widths = [ends[0] - at.cut, ends[1] - at.cut];
         at
     }
 
@@ -375,7 +375,7 @@ impl Formula for MatchProbability<'_> {
         let [distance, root, exact] = self.scales::<S>(&pair);
         let terms = Derivatives { formula: self, root: lanes::<S>(root) };
         let ([total, by_b, by_a, by_d, near, far], _) = self.sums::<S, 6>(distance, root, &terms);
-        let means = [by_b, root * by_a, by_d / root].map(|x| x / total);
+        let (by_b, by_a, by_d) = (by_b / total, root * by_a / total, by_d / root / total);
         let near = -a * (near / total) / root;
         let is_far = (a * root).max(FAR).if_less(distance / root, 1.0, 0.0);
         let by_s = is_far.if_greater(0.0, far / total, near);
@@ -384,14 +384,13 @@ impl Formula for MatchProbability<'_> {
         // as 0.
         let (q, _) = sigmoid::<S>(b - a * distance);
         let apart = distance.if_greater(0.0, q / distance, 0.0);
-        let choose =
-            |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.uncertainties, exact.if_greater(0.0, at_zero, x));
-        Partials {
-            x: -0.5 * a * choose(apart, means[2]),
-            norm: 0.0.into(),
-            uncertainty: 0.5 * choose(self.bend::<S>(q, distance), by_s),
-            shared: [-choose(q * distance, means[1]), choose(q, means[0])],
+        let at_zero = [apart, self.bend::<S>(q, distance), q * distance, q];
+        let mut partials = [by_d, by_s, by_a, by_b];
+        for (x, at_zero) in partials.iter_mut().zip(at_zero) {
+            *x = valid::<S>(pair.uncertainties, exact.if_greater(0.0, at_zero, *x));
         }
+        let [by_d, by_s, by_a, by_b] = partials;
+        Partials { x: -0.5 * a * by_d, norm: 0.0.into(), uncertainty: 0.5 * by_s, shared: [-by_a, by_b] }
     }
 }
 

@@ -185,13 +185,13 @@ impl Formula for OverlapVmf<'_> {
         let width = V::<S, f64>::LANES;
         for (thresholds, queries) in thresholds.chunks(width).zip(queries.chunks_mut(width)) {
             let count = queries.len();
-            let lanes = |of: &dyn Fn(usize) -> f64| {
+            let numbers = |of: &dyn Fn(usize) -> f64| {
                 let mut x = [1.0; f64::LANES];
                 x.iter_mut().take(count).enumerate().for_each(|(i, x)| *x = of(i));
-                V::<S, f64>::load(&x)
+                x
             };
             if queries[0].tangents.alpha_g_kappa1 == 0.0 {
-                let kappa1 = lanes(&|i| queries[i].uncertainty);
+                let kappa1 = V::<S, f64>::load(&numbers(&|i| queries[i].uncertainty));
                 let alpha_g = (self.powers.0 * self.g::<S>(kappa1)).to_array();
                 queries.iter_mut().zip(alpha_g).for_each(|(query, alpha_g)| query.tangents.alpha_g_kappa1 = alpha_g);
             }
@@ -199,12 +199,16 @@ impl Formula for OverlapVmf<'_> {
                 // A query without a threshold has no needed value: the NaN leaves its tangents unmoved.
                 let any = |i: usize| if thresholds[i] == f64::NEG_INFINITY { f64::NAN } else { thresholds[i] };
                 let needed = |i: usize| self.needed(any(i), &queries[i], group, end);
-                let tangent = [0, 1, 2].map(|n| lanes(&|i| queries[i].tangents.at_ends[end][n]));
-                let kappa1 = self.powers.0 * lanes(&|i| queries[i].uncertainty);
-                let (tangent, _) = self.tangent::<S>(tangent, lanes(&needed), kappa1, self.end(group, end));
-                let tangent = tangent.map(|x| x.to_array());
-                for (i, query) in queries.iter_mut().enumerate() {
-                    query.tangents.at_ends[end] = [0, 1, 2].map(|n| tangent[n][i]);
+                let mut tangent = [V::<S, f64>::from(0.0); 3];
+                for (n, tangent) in tangent.iter_mut().enumerate() {
+                    *tangent = V::<S, f64>::load(&numbers(&|i| queries[i].tangents.at_ends[end][n]));
+                }
+                let kappa1 = self.powers.0 * V::<S, f64>::load(&numbers(&|i| queries[i].uncertainty));
+                let needed = V::<S, f64>::load(&numbers(&needed));
+                let (tangent, _) = self.tangent::<S>(tangent, needed, kappa1, self.end(group, end));
+                for (n, tangent) in tangent.into_iter().enumerate() {
+                    let lanes = tangent.to_array();
+                    queries.iter_mut().zip(lanes).for_each(|(query, x)| query.tangents.at_ends[end][n] = x);
                 }
             }
         }

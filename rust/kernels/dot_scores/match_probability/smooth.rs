@@ -92,7 +92,10 @@ impl<'a, S: Simd> Smooth<'a, S> {
         let zero = V::<S, f64>::from(0.0);
         let (_, top) = self.node(self.start, zero);
         let (node, _) = self.node(self.start, top);
-        let mut sums = terms.of::<S>(&self.integral, &node).map(|x| x * node.weight);
+        let mut sums = terms.of::<S>(&self.integral, &node);
+        for sum in &mut sums {
+            *sum = *sum * node.weight;
+        }
         for direction in [1.0, -1.0] {
             let mut active = self.fits;
             for k in 1..=NODES {
@@ -111,7 +114,10 @@ impl<'a, S: Simd> Smooth<'a, S> {
             }
         }
         let scale = self.fits.if_greater(0.0, self.step, 1.0);
-        (sums.map(|sum| sum * scale), top)
+        for sum in &mut sums {
+            *sum = *sum * scale;
+        }
+        (sums, top)
     }
 }
 
