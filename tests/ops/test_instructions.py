@@ -1,4 +1,4 @@
-"""Kernels hold the instructions of their level: what they call without inlining is compiled for every machine, and several times as slow."""
+"""Kernels hold the instructions of their level: a call that is not inlined is compiled for every machine, and slow."""
 
 import pathlib
 import re

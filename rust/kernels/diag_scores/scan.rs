@@ -102,18 +102,21 @@ fn lay_query<T: Float>((mean, var): (&[f64], &[f64]), k: i32, out: &mut [T]) {
     }
 }
 
-/// Writes the means of a panel's rows times 2^-k and their variances times `by` 4^-k side by side, by turns, and padding.
+/// Writes rows as panels: the means of a panel's rows times 2^-k and their variances times `by_var` side by side, by turns, and
+/// padding.
 #[inline(always)]
-fn lay_rows<S: Simd, T: Float>(inputs: &Inputs<T>, rows: &[u32], (k, by): (i32, f64), out: &mut [T]) {
-    let (by_mean, by_var) = (2f64.powi(-k), by * 4f64.powi(-k));
-    let mut store = |d: usize, mean: V<S, T>, var: V<S, T>| {
-        let (means, vars) = out[2 * d * T::LANES..2 * (d + 1) * T::LANES].split_at_mut(T::LANES);
-        mean.store(means);
-        var.store(vars);
-    };
-    columns::<S, T>(inputs, rows, |d, mean, var| store(d, mean * by_mean, var * by_var));
-    let dim = inputs.mu1.stored();
-    (dim..dim.next_multiple_of(SHARING)).for_each(|d| store(d, PADDING.0.into(), PADDING.1.into()));
+fn lay_rows<S: Simd, T: Float>(inputs: &Inputs<T>, rows: &[u32], (k, by_var): (i32, f64), panels: &mut [T]) {
+    let (dim, by_mean) = (inputs.mu1.stored(), 2f64.powi(-k));
+    let padded = dim.next_multiple_of(SHARING);
+    for (rows, out) in rows.chunks(T::LANES).zip(panels.chunks_mut(2 * padded * T::LANES)) {
+        let mut store = |d: usize, mean: V<S, T>, var: V<S, T>| {
+            let (means, vars) = out[2 * d * T::LANES..2 * (d + 1) * T::LANES].split_at_mut(T::LANES);
+            mean.store(means);
+            var.store(vars);
+        };
+        columns::<S, T>(inputs, rows, |d, mean, var| store(d, mean * by_mean, var * by_var));
+        (dim..padded).for_each(|d| store(d, PADDING.0.into(), PADDING.1.into()));
+    }
 }
 
 impl<T: Float> Kernel for Scan<'_, T> {
@@ -160,14 +163,10 @@ impl<T: Float> Kernel for Scan<'_, T> {
                 scaled_by = Some(k);
                 sieve.constant = dim as f64 * ((2.0 * PI).ln() + 2.0 * LN_2 * f64::from(k));
             }
-            for (rows, panel) in
-                self.order[places.clone()].chunks(T::LANES).zip(panels.chunks_mut(T::LANES * 2 * padded))
-            {
-                lay_rows::<S, T>(inputs, rows, (k, self.mls.var_scale), panel);
-            }
-            let by = self.mls.var_scale * 4f64.powi(-k);
+            let by_var = self.mls.var_scale * 4f64.powi(-k);
+            lay_rows::<S, T>(inputs, &self.order[places.clone()], (k, by_var), &mut panels);
             // A factor that T cannot hold leaves no range in which the rough scores are right.
-            let held = (T::from_f64(by).to_f64() - by).abs() <= T::ROUNDOFF * by;
+            let held = (T::from_f64(by_var).to_f64() - by_var).abs() <= T::ROUNDOFF * by_var;
             sieve.enter(self.mls, &ranges, if held { group } else { (f64::NAN, f64::NAN) }, 4f64.powi(-k));
             for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(places.len().div_ceil(T::LANES)) {
                 let from = first + p * T::LANES;
