@@ -201,6 +201,16 @@ def test_the_bound_rules_out_most_pairs_of_clustered_rows_and_no_right_one(dtype
             assert ranking.scored < 0.4
 
 
+@pytest.mark.parametrize("prune", ["never", "always"])
+@pytest.mark.parametrize(("base", "rho"), [(1e-40, 1e-5), (1e-40, 1.0), (1e30, 1e-30), (1e34, 1e5), (1e-30, 1e30)])
+def test_powers_that_move_variances_across_the_range_of_float32_lose_no_row(prune, base, rho):
+    """A search scales variances by 1 / rho and a power of 4, whose product may be no number of float32."""
+    rng, score = np.random.default_rng(6), pe.scores.ppk(rho=rho)
+    shape = {"clustered": False, "unit": False, "length": 1, "powers": 0.5, "base": base}
+    g, q = (build("normal_diagonal", *items(rng, "normal_diagonal", n, 21, shape), dtype="float32") for n in (700, 9))
+    assert_ranking(pe.search(q, g, 5, score, prune=prune), by_sorting(every_score(q, g, score), 5), prune)
+
+
 @pytest.mark.parametrize("direction", ["query_to_gallery", "gallery_to_query", "symmetric"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_divergences_are_found_by_their_inner_product(dtype, direction):

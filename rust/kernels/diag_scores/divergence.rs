@@ -33,7 +33,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, share: f64, best: B
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let Ok(last) = u32::try_from(gallery) else { return drivers::search(score, best) };
     // Few queries do not pay for computing the rows' features.
-    if dim == 0 || queries < 4 {
+    if dim == 0 || queries < 6 {
         return drivers::search(score, best);
     }
     let (order, frame) = ((0..last).collect::<Vec<_>>(), Frame::new(&score.inputs));

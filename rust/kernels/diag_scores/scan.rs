@@ -21,8 +21,8 @@
 //! up to 3 vectors' own in each of L lanes. So both R agree to (D/8 + D/32 + 70) u R, and those of `mls` to (D/4 + 120) u (R + 2
 //! E). The products of D sums of variances, the rough one and the pair function's, are both off by 2 D u, the multiplication of e
 //! (at most 15 D + 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last
-//! roundings, to float64 and to T, are 2 u of the score. Where rows' variances are multiplied by no power of two, each s has 2 u
-//! more, which moves R by 2 u R and the logarithms by 2 D u.
+//! roundings, to float64 and to T, are 2 u of the score. Where rows' variances are multiplied by no power of two, each s has up to 5 u
+//! more (the factor may be subnormal; one that overflows makes rough scores NaN), which moves R by 5 u R and the logarithms by 5 D u.
 
 use super::mls::{EquivalentMls, Offset};
 use super::sieve::columns;
@@ -165,9 +165,7 @@ impl<T: Float> Kernel for Scan<'_, T> {
             }
             let by_var = self.mls.var_scale * 4f64.powi(-k);
             lay_rows::<S, T>(inputs, &self.order[places.clone()], (k, by_var), &mut panels);
-            // A factor that T cannot hold leaves no range in which the rough scores are right.
-            let held = (T::from_f64(by_var).to_f64() - by_var).abs() <= T::ROUNDOFF * by_var;
-            sieve.enter(self.mls, &ranges, if held { group } else { (f64::NAN, f64::NAN) }, 4f64.powi(-k));
+            sieve.enter(self.mls, &ranges, group, 4f64.powi(-k));
             for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(places.len().div_ceil(T::LANES)) {
                 let from = first + p * T::LANES;
                 let rows = &self.order[from..(from + T::LANES).min(places.end)];
