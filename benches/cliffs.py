@@ -28,6 +28,7 @@ from benches.common import (
     Row,
     beside,
     best,
+    bind,
     close,
     compact,
     doubled,
@@ -239,6 +240,27 @@ def long_lists() -> Rows:
         want = llr_by_dots(few, all_of_it) if score == LLR else pairwise(CASES["mls vmf"])(np, few, all_of_it)
         work = f"search {kind} {score}, 64 into {ROWS:,} x {DIM}, top-100"
         yield beside_faiss(work, q[:64], prepared(kind, score), score, 100, 1.1, (top(want), dots))
+    yield from lists_of_few(10_000)
+
+
+def lists_of_few(rows: int) -> Rows:
+    """Long lists of a small gallery beside torch's product of matrices, scores and topk, eager or compiled."""
+    case = CASES["mls isotropic"]
+    for dim in (DIM, 512):
+        q, raw = queries("isotropic", 64, dim), gallery("isotropic", rows, dim)
+        want = top(pairwise(case)(np, tuple(map(doubled, q[:CHECKED].arrays)), tuple(map(doubled, raw.arrays))), rows)
+
+        def same(ranking: Any, *others: Any, want: np.ndarray = want) -> None:
+            for scores in (ranking.scores, *(found[0] for found in others)):
+                close(scores[:CHECKED], want[:, : scores.shape[1]])
+
+        for k in (500, 1000, 2000, 5000, rows):
+            forms = ("torch eager", "torch.compile")
+            peers = {form: bind(form, best(pairwise(case), k), q.arrays, raw.arrays) for form in forms}
+            work = f"search isotropic mls, 64 into {rows:,} x {dim}, top-{k}"
+            yield Beside(
+                work, partial(pe.search, q, prepared("isotropic", "mls", rows, dim), k, "mls"), peers, same, 0.9
+            )
 
 
 def removals() -> Rows:
