@@ -7,6 +7,8 @@ from torch.nn.functional import normalize
 
 import peaccel as pe
 from peaccel import losses
+from peaccel.losses import _batch
+from peaccel.retrieval.prepared import plan
 
 # Of items 0 to 2 there is one of another class, so that what MarginLoss draws is the same each time; 3 is alone.
 LABELS = torch.tensor([0, 0, 0, 1])
@@ -47,3 +49,60 @@ def test_every_loss_compiles_without_a_graph_break(make, settings, kind):
         assert (eager is None) == (compiled is None)
         if eager is not None:  # sums go over all pairs rather than over those that count
             torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
+
+
+UNEVEN = torch.tensor([4, 0, 4, 7, 0, 4, 1])
+
+
+@pytest.mark.parametrize("variant", [None, "published"])
+@pytest.mark.parametrize(
+    ("make", "kind"), [(losses.NegativeMLS, "isotropic"), (losses.NegativeMLS, "vmf"), (losses.HIB, "diagonal")]
+)
+@pytest.mark.parametrize("all_listed", [False, True])
+def test_scores_of_classes_of_any_size_compiled(monkeypatch, make, kind, variant, all_listed):
+    """By lists of the classes' rows, and by those of all rows as for CUDA, which do not differ in what they hold."""
+    loss = make(variant=variant)
+    mu = torch.randn(len(UNEVEN), 5, generator=torch.Generator().manual_seed(1))
+    leaves = [mu.requires_grad_(), (mu.detach().norm(dim=1) + 0.2).requires_grad_(), *loss.parameters()]
+
+    def of():
+        return 3 * loss(KINDS[kind](*leaves[:2]), UNEVEN, seed=5)
+
+    expected = of()
+    if all_listed:
+        by_class = _batch._candidates_of_classes
+        monkeypatch.setattr(_batch, "_candidates_of_classes", lambda _, *given: _batch._all_candidates(*given))
+        rows, every = (f("", UNEVEN, bool(variant)) for f in (by_class, _batch._candidates_of_classes))
+        assert every.shape == (len(UNEVEN), len(UNEVEN)) != rows.shape
+        assert [sorted(x[x >= 0].tolist()) for x in rows] == [sorted(x[x >= 0].tolist()) for x in every]
+    torch._dynamo.reset()
+    compiled = torch.compile(of, fullgraph=True, backend="aot_eager")
+    found = compiled()
+    torch.testing.assert_close(found, expected)
+    pairs = zip(*(torch.autograd.grad(x, leaves) for x in (found, expected)), strict=True)
+    for one, other in pairs:
+        assert other.abs().max() > 0
+        torch.testing.assert_close(one, other)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(), expected)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("score", ["mls", "hib:n=4,seed=3"])
+def test_the_operator_of_scores_of_classes_is_one(score, wanted):
+    d = pe.Normal(torch.randn(7, 5), torch.rand(7, 5))
+    planned = plan(d, d, score, detach=False)
+    seed, n, _ = planned.inputs.draws or (None, 0, 0)
+    items = [x.detach().requires_grad_(wanted) for x in planned.inputs.arrays]
+    call = ("A", planned.pair.op.name, items, seed, n, UNEVEN, False, wanted)
+    # The check of traced gradients, which those above stand for, fails for tensors in lists: it reads their .grad.
+    kinds = "test_schema", "test_autograd_registration", "test_faketensor"
+    torch.library.opcheck(_batch.mean_score_operator, call, test_utils=kinds)
+    _, gradients = _batch.mean_score_operator(*call)
+    assert [x.shape for x in gradients] == [x.shape if wanted else (0,) for x in items]
+
+
+def test_compiled_scores_of_classes_refuse_labels_without_pairs():
+    loss = torch.compile(losses.NegativeMLS(), fullgraph=True, backend="eager")
+    with pytest.raises(ValueError, match=r"^NegativeMLS: labels are all different, expected"):
+        loss(pe.Normal(torch.eye(3), torch.ones(3)), torch.arange(3))

@@ -1,18 +1,22 @@
 """Scores of some pairs of a batch, and distances between its means, which several losses need.
 
 In compiled functions no shape and no branch can depend on labels: there these checks are left out, and lists of pairs
-are of all pairs, with a mask. A device-side assertion in their place would leave CUDA unusable.
+are of all pairs, with a mask, but for the pairs of one class whose mean score is one operator. A device-side assertion
+in place of the checks would leave CUDA unusable.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from peaccel import retrieval
+from peaccel import ops, retrieval
 from peaccel.distributions import Distribution, Point
 from peaccel.losses.base import same_class_pairs
+from peaccel.retrieval.prepared import plan
 from peaccel.scores import Score
 
 
@@ -97,12 +101,23 @@ def mean_score_of_classes(
         No two labels are equal.
     """
     if torch.compiler.is_compiling():
-        same = labels[:, None] == labels
-        return mean_score_of_pairs(d, same if ordered else same.triu(1), score)
+        planned = plan(d, d, score, detach=False)
+        items, draws = list(planned.inputs.arrays), planned.inputs.draws
+        seed, n = (None, 0) if draws is None else (draws.seed, draws.n)
+        wanted = torch.is_grad_enabled()
+        of_op: tuple[Tensor, list[Tensor]]
+        of_op = mean_score_operator(owner, planned.pair.op.name, items, seed, n, labels, ordered, wanted)
+        return of_op[0]
+    candidates = _candidates_of_classes(owner, labels, ordered)
+    return mean_of(retrieval.rescore(d, d, candidates, score), candidates >= 0)
+
+
+def _candidates_of_classes(owner: str, labels: Tensor, ordered: bool) -> Tensor:
+    """For each item the rows of its class that `mean_score_of_classes` pairs it with, [N, K], and -1 for none."""
     rows, counted = _rows_of_classes(owner, labels)
     if not ordered:
         counted = counted & (rows > _itself(labels))
-    return mean_of(retrieval.rescore(d, d, rows.masked_fill(~counted, -1), score), counted)
+    return rows.masked_fill(~counted, -1)
 
 
 def _itself(labels: Tensor) -> Tensor:
@@ -127,6 +142,66 @@ def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise all_different(owner)
     place = start + torch.arange(most, device=labels.device)
     return order[place.clamp(max=len(labels) - 1)], place < stop
+
+
+def _all_candidates(labels: Tensor, ordered: bool) -> Tensor:
+    """`_candidates_of_classes` in a shape that does not depend on labels, [N, N], which refuses none."""
+    same = labels[:, None] == labels
+    return _itself(labels).T.masked_fill(~(same if ordered else same.triu(1)), -1)
+
+
+# -- as an operator ----------------------------------------------------------------------------------------------------
+
+
+def _mean_and_gradients(
+    owner: str, op: str, items: list[Tensor], seed: Tensor | None, n: int, labels: Tensor, ordered: bool, wanted: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """The mean score, and its gradients by the arrays of an op's inputs if they are wanted, else nothing of these.
+
+    The pairs are listed once for both.
+    """
+    record: Any = next(record for record in ops.OPS if record.name == op)
+    mu1, uncertainty1, mu2, uncertainty2, shared = items
+    draws = None if seed is None else ops.Draws(seed, n)
+    inputs = ops.Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
+    # Nobody waits for a GPU, as a graph of CUDA asks.
+    candidates = _all_candidates(labels, ordered) if labels.is_cuda else _candidates_of_classes(owner, labels, ordered)
+    counted = candidates >= 0
+    mean = mean_of(ops.score(record, inputs, candidates), counted)
+    if not wanted:
+        return mean, [x.new_empty(0) for x in items]
+    weights = (counted / counted.sum().clamp(min=1)).to(mu1.dtype)
+    return mean, list(ops.score_backward(record, weights, inputs, candidates))
+
+
+mean_score_operator = torch.library.custom_op(
+    "peaccel::mean_score_of_classes",
+    _mean_and_gradients,
+    mutates_args=(),
+    schema="(str owner, str op, Tensor[] items, Tensor? seed, int n, Tensor labels, bool ordered, bool wanted)"
+    " -> (Tensor, Tensor[])",
+)
+
+
+@mean_score_operator.register_fake
+def _shapes(owner: str, op: str, items: list[Tensor], *others: Any) -> tuple[Tensor, list[Tensor]]:
+    *_, wanted = others
+    return items[0].new_empty(()), [x.new_empty(x.shape if wanted else 0) for x in items]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, list[Tensor]]) -> None:
+    _, gradients = output
+    ctx.save_for_backward(*gradients)
+
+
+def _differentiate(ctx: Any, weight: Tensor, _: Any) -> tuple[Any, ...]:
+    return None, None, [weight * x for x in ctx.saved_tensors], None, None, None, None, None
+
+
+mean_score_operator.register_autograd(_differentiate, setup_context=_save)
+
+
+# -- all pairs ---------------------------------------------------------------------------------------------------------
 
 
 def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score) -> Tensor:

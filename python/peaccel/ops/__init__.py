@@ -6,7 +6,7 @@ import sys
 
 from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers
 from peaccel.ops._definitions import Draws, Inputs, Op, PairOp, SampleOp, records
-from peaccel.ops._dispatch import elementwise, enable_torch, rerank, sample, score, search
+from peaccel.ops._dispatch import elementwise, enable_torch, rerank, sample, score, score_backward, search
 
 __all__ = [
     "OPS",
@@ -25,6 +25,7 @@ __all__ = [
     "sampled_scores",
     "samplers",
     "score",
+    "score_backward",
     "search",
 ]
 

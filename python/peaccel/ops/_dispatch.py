@@ -15,7 +15,7 @@ import numpy as np
 
 from peaccel.ops import _autograd, _cpu, _cuda, _numpy
 from peaccel.ops._array import Array, is_torch, is_traced
-from peaccel.ops._definitions import Inputs, Op, PairOp, SampleOp, records
+from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, records
 from peaccel.ops._torch import Torch
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "rerank",
     "sample",
     "score",
+    "score_backward",
     "search",
     "transformed",
 ]
@@ -70,6 +71,12 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwi
     """
     compute = _torch().score if is_torch(inputs.mu1) else _numpy.score
     return compute(op, inputs, candidates, pairwise)
+
+
+def score_backward(op: PairOp, weights: Array, inputs: Inputs, candidates: Array) -> Gradients:
+    """The gradients of sum(weights * scores) of candidates, weights [Q, K], of tensors; they have none themselves."""
+    gradients = _cuda.score_backward if _on_gpu(inputs.mu1) else _cpu.score_backward
+    return gradients(op, weights, inputs, candidates)
 
 
 def rerank(
