@@ -177,6 +177,18 @@ pub fn ascending(x: f32) -> u32 {
     x.to_bits() ^ if x.is_sign_negative() { u32::MAX } else { 1 << 31 }
 }
 
+/// The places of the bits that are set, in order.
+#[inline(always)]
+pub fn set_bits(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = bits.trailing_zeros() as usize;
+        (bits != 0).then(|| {
+            bits &= bits - 1;
+            place
+        })
+    })
+}
+
 /// The level of arrays, which the compiler vectorises as the target allows.
 #[derive(Clone, Copy)]
 pub struct Baseline;

@@ -4,7 +4,7 @@ use super::formulas::Formula;
 use super::DiagScore;
 use crate::drivers::{self, PairScore, Rows};
 use crate::panels::{self, Epilogue, QueryTiles};
-use crate::simd::{Float, Simd, V};
+use crate::simd::{set_bits, Float, Simd, V};
 use crate::topk::TopK;
 use crate::view::View;
 use std::ops::Range;
@@ -151,14 +151,13 @@ impl<T: Float, F: Formula> Epilogue<T> for BoundSieve<'_, '_, T, F> {
         &self.limits
     }
 
-    fn visit(&mut self, query: usize, panel: usize, products: &[T; 16]) {
+    fn visit(&mut self, query: usize, panel: usize, lanes: u32, _: &[T; 16]) {
         // Queries of the padding are zeros, whose product with a NaN is not below any limit.
         if query >= self.pending.len() {
             return;
         }
-        for (place, &product) in (panel * T::LANES..).zip(&products[..T::LANES]) {
-            // A NaN is not less than the limit.
-            if place < self.rows.len() && !(product < self.limits[query]) {
+        for place in set_bits(lanes).map(|lane| panel * T::LANES + lane) {
+            if place < self.rows.len() {
                 self.pending[query].push(self.rows[place] as usize);
             }
         }

@@ -7,7 +7,7 @@ use crate::drivers::{self, Best};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::parallel;
-use crate::simd::{ascending, dispatch, Float, Kernel, Simd};
+use crate::simd::{ascending, dispatch, set_bits, Float, Kernel, Simd};
 use crate::view::Matrix;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -229,10 +229,10 @@ impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
         &self.limits
     }
 
-    fn visit(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
+    fn visit(&mut self, query: usize, panel: usize, lanes: u32, dots: &[T; 16]) {
         // Queries of the padding are zeros, whose product with a NaN is not below any limit.
         if query < self.queries.len() {
-            self.sift(query, panel, dots);
+            self.sift(query, panel, lanes, dots);
         }
     }
 }
@@ -302,10 +302,11 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
 
     /// The first sieve: takes the rows of a panel whose inner products reach the limit.
     #[inline(never)]
-    fn sift(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
-        let first = panel * T::LANES;
-        for (place, &dot) in (first..self.rows.len()).zip(&dots[..T::LANES]) {
-            if dot < self.limits[query] {
+    fn sift(&mut self, query: usize, panel: usize, lanes: u32, dots: &[T; 16]) {
+        for lane in set_bits(lanes) {
+            let (place, dot) = (panel * T::LANES + lane, dots[lane]);
+            // The limit rises from row to row.
+            if place >= self.rows.len() || dot < self.limits[query] {
                 continue;
             }
             let (norm, row) = (self.norms[place].to_f64(), self.rows[place] as usize);
