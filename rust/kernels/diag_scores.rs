@@ -290,9 +290,6 @@ impl<T: Float, F: Formula> PairKernel for DiagScore<'_, T, F> {
     }
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
-        if !F::SIEVED {
-            return drivers::search(self, best);
-        }
         match self.formula.kl_share() {
             Some(share) => divergence::search(self, share, best),
             None => prune::search(self, best),

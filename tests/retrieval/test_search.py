@@ -15,7 +15,7 @@ SCORES = {
     ),
     "normal_diagonal": (
         *(*["mls"] * 4, "neg_w2", "llr:prior_var=0.3", "llr:prior_var=30", "ppk:rho=0.7", "ppk:rho=3", "inclusion"),
-        *("neg_kl", "neg_kl:direction=gallery_to_query", "neg_kl:direction=symmetric"),
+        *("neg_kl", "neg_kl:direction=gallery_to_query", "neg_kl:direction=symmetric", *["neg_mahalanobis"] * 3),
     ),
     "vmf": ("mls", "llr", "ppk:rho=0.3", "neg_kl", "inclusion", "expected_cosine"),
     "point": ("cosine", "neg_sq_l2", "norm_cosine:sides=query,mu=-0.1"),
@@ -141,13 +141,18 @@ def test_a_prepared_gallery_is_searched_in_the_order_of_its_uncertainty_and_answ
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("normal_isotropic", 20), ("vmf", 20), ("normal_diagonal", 20), ("point", 1)]
+    ("kind", "score", "count"),
+    [
+        *((kind, "mls", 20) for kind in ("normal_isotropic", "vmf", "normal_diagonal")),
+        ("normal_diagonal", "neg_mahalanobis", 20),
+        ("point", "cosine", 1),
+    ],
 )
-def test_search_says_how_much_it_scored(kind, count):
+def test_search_says_how_much_it_scored(kind, score, count):
     rng = np.random.default_rng(1)
     shape = {"clustered": True, "unit": False, "near": 0.3, "length": 1, "powers": 0.2, "base": 0.05}
     g, q = (build(kind, *items(rng, kind, n, 32, shape), dtype="float32") for n in (9000, count))
-    scored = pe.search(q, g, 5, "cosine" if kind == "point" else "mls").scored
+    scored = pe.search(q, g, 5, score).scored
     assert scored == 1 if count == 1 else 0 < scored < 0.1
 
 
@@ -257,10 +262,10 @@ def test_a_row_whose_inner_product_is_rounded_as_far_as_can_be_is_found(dim, dty
 
 
 # Variances of both items at which the number under the logarithm is 1, where the scan's bound of it is tight.
-TIGHT = {"mls": 0.5, "llr": 0.2 + 0.34**0.5, "ppk": 0.35, "inclusion": 2 / 3, "neg_kl": 1.0}
+TIGHT = {"mls": 0.5, "llr": 0.2 + 0.34**0.5, "ppk": 0.35, "inclusion": 2 / 3, "neg_kl": 1.0, "neg_mahalanobis": 0.5}
 
 
-@pytest.mark.parametrize("score", [*DIAGONAL, "neg_kl", "neg_kl:direction=symmetric"])
+@pytest.mark.parametrize("score", [*DIAGONAL, "neg_kl", "neg_kl:direction=symmetric", "neg_mahalanobis"])
 @pytest.mark.parametrize("prune", ["never", "always"])
 def test_diagonal_rows_that_differ_by_roundings_are_told_apart(prune, score):
     rng = np.random.default_rng(0)

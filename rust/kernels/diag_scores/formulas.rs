@@ -19,9 +19,6 @@ pub struct Dimension {
 pub trait Formula: Copy + Sync {
     /// How many sums of logarithms the score has; each costs one logarithm per pair.
     const LOGS: usize;
-    /// Whether the score is minus a divergence or the MLS of other numbers (see `mls`), so that a search can rule pairs out;
-    /// otherwise it scores all of them.
-    const SIEVED: bool = true;
     /// Which numbers must lie in the range in which products of four neither overflow nor become subnormal.
     const RANGE: Range;
     /// Whether the shared row holds a number per dimension; otherwise it holds the formula's parameters, if any.
@@ -81,8 +78,8 @@ pub trait Formula: Copy + Sync {
     fn transposed(self) -> Self {
         self
     }
-    /// For minus a divergence, the weight of KL(query || row) in it. None for any other score; with SIEVED it is the MLS of other
-    /// numbers (see `mls`), which the methods below give.
+    /// For minus a divergence, the weight of KL(query || row) in it. None for any other score, which is the MLS of other numbers
+    /// (see `mls`) that the methods below give.
     fn kl_share(&self) -> Option<f64> {
         None
     }

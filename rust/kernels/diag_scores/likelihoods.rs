@@ -101,7 +101,6 @@ pub struct NegMahalanobis;
 
 impl Formula for NegMahalanobis {
     const LOGS: usize = 0;
-    const SIEVED: bool = false;
     const RANGE: Range = Range::Sums;
     const ROW: bool = false;
 

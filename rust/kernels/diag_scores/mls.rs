@@ -8,6 +8,8 @@
 //! overlap, with powers alpha and beta: the MLS of (a, v / alpha) and (b, w / beta), plus the offsets `1/2 (1 - alpha) sum log v`
 //! and `1/2 (1 - beta) sum log w`, and a constant, which is added to the query's offset.
 //!
+//! Minus the Mahalanobis distance, which has no logarithms, is twice the rational part of the MLS of the items themselves.
+//!
 //! Rounding, with unit roundoff u, E = sum a^2 / A + sum b^2 / B for llr (0 for others) and R the rational part of the MLS. What
 //! llr's pair function sums is at most `M = sum p [ a^2 v / A + b^2 w / B + (a - b)^2 ] / det` in size, det = p (v + w) + v w,
 //! and off by (D/8 + 40) u M; as `p a^2 v / (A det) <= a^2 / A`, and as llr's rational part is `sum b^2 / B - R`, M is at most 2
@@ -66,6 +68,8 @@ pub struct EquivalentMls<'a> {
     queries: Vec<Offset>,
     /// The offsets of all rows; empty where they have none.
     rows: &'a [Offset],
+    /// Whether the score has the logarithms of that MLS; without them it is twice the rest.
+    pub logs: bool,
     /// Whether a mean differs from the query's own mean.
     pub moved: bool,
     /// What the rows' variances are multiplied by.
@@ -77,7 +81,7 @@ impl<'a> EquivalentMls<'a> {
     pub fn new<T: Float, F: Formula>(inputs: &Inputs<T>, formula: F, rows: &'a [Offset], of: Range<usize>) -> Self {
         let (first, dim, side) = (of.start, inputs.mu1.stored(), Side::Query);
         let (mut means, mut vars) = (Vec::with_capacity(of.len() * dim), Vec::with_capacity(of.len() * dim));
-        let (mut queries, mut moved) = (vec![Offset::default(); of.len()], false);
+        let (mut queries, mut moved, logs) = (vec![Offset::default(); of.len()], false, F::LOGS > 0);
         if formula.offset_log_weight(side).is_some() {
             dispatch(Sum { inputs, formula, side, rows: of.clone(), out: &mut queries });
         }
@@ -93,10 +97,10 @@ impl<'a> EquivalentMls<'a> {
                 vars.push(var);
                 sizes += size;
             }
-            offset.value += dim as f64 * (formula.constant() - Mls.constant());
+            offset.value += if logs { dim as f64 * (formula.constant() - Mls.constant()) } else { 0.0 };
             offset.rational += 0.5 * sizes as f32;
         }
-        EquivalentMls { dim, first, means, vars, queries, rows, moved, var_scale: formula.var_scale() }
+        EquivalentMls { dim, first, means, vars, queries, rows, logs, moved, var_scale: formula.var_scale() }
     }
 
     /// The means and the variances of query `i`, counted among all queries.

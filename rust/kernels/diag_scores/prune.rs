@@ -61,6 +61,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
     }
     let (k, offset) = (best.k, mls::row_offsets(&score.inputs, score.formula, best.interrupted)?);
     let pruned = match score.prune {
+        _ if F::LOGS == 0 => false,
         Prune::Never => false,
         Prune::Auto => {
             let may = queries * gallery >= PAIRS && time_by_bound(dim, queries, 0.0) < WORTH;

@@ -7,6 +7,8 @@
 //! score is R plus a lower bound of the logarithms: the product of all s is m 2^e with 1 <= m < 2, and log2 m is at least m - 1,
 //! so sum log s is at least log 2 (e + m - 1), at most 0.06 too low.
 //!
+//! Of minus the Mahalanobis distance, -R, it is R alone.
+//!
 //! Range. Means and variances of a group of rows, and of the queries, are scaled by exact powers, 2^-k and 4^-k, which moves MLS
 //! by a constant, so that all s lie around 1. While they are in [2^-15, 2^15], products of eight lie in [2^-120, 2^120] and such
 //! a product times a significand below 2^121. A numerator overflows only where a squared difference exceeds 2^19; R is then
@@ -145,6 +147,7 @@ impl<T: Float> Kernel for Scan<'_, T> {
             limits: vec![T::default(); ranges.len()],
             in_range: vec![false; ranges.len()],
             moved: vec![0.0; ranges.len()],
+            logs: self.mls.logs,
             constant: 0.0,
             group: Offset::default(),
             scored: 0,
@@ -161,7 +164,8 @@ impl<T: Float> Kernel for Scan<'_, T> {
                     lay_query(self.mls.query(i), k, place);
                 }
                 scaled_by = Some(k);
-                sieve.constant = dim as f64 * ((2.0 * PI).ln() + 2.0 * LN_2 * f64::from(k));
+                let constant = dim as f64 * ((2.0 * PI).ln() + 2.0 * LN_2 * f64::from(k));
+                sieve.constant = if sieve.logs { constant } else { 0.0 };
             }
             let by_var = self.mls.var_scale * 4f64.powi(-k);
             lay_rows::<S, T>(inputs, &self.order[places.clone()], (k, by_var), &mut panels);
@@ -171,7 +175,9 @@ impl<T: Float> Kernel for Scan<'_, T> {
                 let rows = &self.order[from..(from + T::LANES).min(places.end)];
                 let start = V::<S, T>::load(&starts[p * T::LANES..(p + 1) * T::LANES]);
                 for (query, laid) in laid.chunks_exact(2 * padded).enumerate() {
-                    let rough = rough::<S, T>(laid, panel) + start;
+                    let rough =
+                        if sieve.logs { rough::<S, T, true>(laid, panel) } else { rough::<S, T, false>(laid, panel) };
+                    let rough = rough + start;
                     // A NaN is not less than the limit.
                     let passed = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
                     if passed != 0 {
@@ -208,9 +214,10 @@ fn start<T: Float>(mls: &EquivalentMls, rows: impl Iterator<Item = usize> + Clon
     all
 }
 
-/// The rough scores of a query and the rows of a panel, without offsets; NaN where the rational part overflows.
+/// The rough scores of a query and the rows of a panel, without offsets, with logarithms or without; NaN where the rational part
+/// overflows.
 #[inline(always)]
-fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
+fn rough<S: Simd, T: Float, const LOGS: bool>(query: &[T], panel: &[T]) -> V<S, T> {
     let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
     let (mut rational, mut exponent, mut significand) = (zero, zero, one);
     for (query, panel) in query.chunks_exact(2 * SHARING).zip(panel.chunks_exact(2 * SHARING * T::LANES)) {
@@ -233,9 +240,11 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
         let [(n0, p0), (n1, p1)] = halves;
         let product = p0 * p1;
         rational = rational + n0.mul_add(p1, n1 * p0) / product;
-        let product = significand * product;
-        exponent = exponent + product.exponent();
-        significand = product.significand();
+        if LOGS {
+            let product = significand * product;
+            exponent = exponent + product.exponent();
+            significand = product.significand();
+        }
     }
     let dim = (query.len() / 2) as f64;
     let shrunk = 1.0 - (dim / 4.0 + 120.0) * T::ROUNDOFF;
@@ -259,7 +268,9 @@ struct RoughSieve<'a, T> {
     in_range: Vec<bool>,
     /// For each query, the sum of m^2 / s (see `mls`) where its means were rounded, else 0.
     moved: Vec<f64>,
-    /// What the rough scores of the group at hand leave out of -2 MLS: D (log 2 pi + 2 k log 2).
+    /// Whether the score has logarithms; without them it is -R, and not half of it.
+    logs: bool,
+    /// What the rough scores of the group at hand leave out of -2 MLS, D (log 2 pi + 2 k log 2); 0 without logarithms.
     constant: f64,
     /// The offsets of the group's rows: the middle of their values, and the greatest of their sizes and rational parts.
     group: Offset,
@@ -270,6 +281,7 @@ struct RoughSieve<'a, T> {
 impl<T: Float> RoughSieve<'_, T> {
     fn set_limit(&mut self, query: usize) {
         let (threshold, offset) = (self.thresholds[query], &self.queries[query]);
+        let threshold = if self.logs { threshold } else { 0.5 * threshold };
         let rough = -2.0 * (threshold - offset.value - self.group.value) - self.constant;
         let dim = self.score.inputs().mu1.stored() as f64;
         let sizes = threshold.abs() + offset.value.abs() + f64::from(offset.size + self.group.size);
