@@ -11,8 +11,8 @@
 //! [`Formula::by_dimension`] in float64.
 
 use crate::drivers::{
-    self, pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient,
-    AHEAD, BLOCK,
+    pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient, AHEAD,
+    BLOCK,
 };
 use crate::error::Error;
 use crate::kernels::samplers::Normals;

@@ -68,19 +68,12 @@ pub fn columns<S: Simd, T: Float>(
     panel: &[u32],
     mut each: impl FnMut(usize, V<S, T>, V<S, T>),
 ) {
-    let mut buffers = [const { [const { Vec::new() }; 16] }; 2];
-    let [mean_buffers, var_buffers] = &mut buffers;
-    let row = |lane: usize| panel[lane.min(panel.len() - 1)] as usize;
+    let mut buffers = [const { (Vec::new(), Vec::new()) }; 16];
     let (mut means, mut vars): ([&[T]; 16], [&[T]; 16]) = ([&[]; 16], [&[]; 16]);
-    means
-        .iter_mut()
-        .zip(mean_buffers)
-        .enumerate()
-        .for_each(|(n, (mean, buffer))| *mean = inputs.mu2.row(row(n), buffer));
-    vars.iter_mut()
-        .zip(var_buffers)
-        .enumerate()
-        .for_each(|(n, (var, buffer))| *var = inputs.uncertainty2.row(row(n), buffer));
+    for (lane, (mean, var)) in buffers.iter_mut().enumerate() {
+        let row = panel[lane.min(panel.len() - 1)] as usize;
+        (means[lane], vars[lane]) = (inputs.mu2.row(row, mean), inputs.uncertainty2.row(row, var));
+    }
     let mut columns = [[T::default(); 256]; 2];
     for first in (0..inputs.mu1.stored()).step_by(T::LANES) {
         let count = T::LANES.min(inputs.mu1.stored() - first);
