@@ -141,7 +141,8 @@ fn tile_queries() -> usize {
 pub trait Epilogue<T: Float> {
     /// A limit for each query, padding included: a panel whose products are all below it is not visited.
     fn limits(&self) -> &[T];
-    /// Takes the products of a query and a panel, of which those in `lanes`, a bit for each, are not below the limit (or NaN).
+    /// Takes the products of a query and a panel, of which those in `lanes`, a bit for each, are not below the limit
+    /// limit (or NaN).
     fn visit(&mut self, query: usize, panel: usize, lanes: u32, products: &[T; 16]);
 }
 
@@ -528,16 +529,17 @@ fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Tile<T>) {
             }
         }
         if visits != 0 {
-            let (mut products, mut lanes) = ([[[T::default(); 16]; P]; Q], [[0_u32; P]; Q]);
+            let mut products = [[[T::default(); 16]; P]; Q];
             for q in 0..Q {
                 for p in 0..P {
                     products[q][p] = sums[q][p].to_array();
-                    lanes[q][p] = sums[q][p].not_less_bits(V::<S, T>::splat(limits[q]));
                 }
             }
             for visit in (0..P * Q).filter(|visit| visits >> visit & 1 == 1) {
                 let (q, p) = (visit / P, visit % P);
-                epilogue.visit(first_query + q, number * 2 + first + p, lanes[q][p], &products[q][p]);
+                let (query, products) = (first_query + q, &products[q][p]);
+                let lanes = V::<S, T>::load(products).not_less_bits(V::<S, T>::splat(epilogue.limits()[query]));
+                epilogue.visit(query, number * 2 + first + p, lanes, products);
             }
         }
     }
