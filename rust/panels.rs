@@ -141,7 +141,7 @@ fn tile_queries() -> usize {
 pub trait Epilogue<T: Float> {
     /// A limit for each query, padding included: a panel whose products are all below it is not visited.
     fn limits(&self) -> &[T];
-    /// Takes the products of a query and a panel, of which those in `lanes`, a bit for each, are not below the limit
+    /// Takes the products of a query and a panel, of which those in `lanes`, a bit for each, are not below the
     /// limit (or NaN).
     fn visit(&mut self, query: usize, panel: usize, lanes: u32, products: &[T; 16]);
 }
