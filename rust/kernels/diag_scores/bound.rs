@@ -1,7 +1,7 @@
 //! The features of queries and rows whose inner products `prune` takes as bounds.
 
 use super::mls::EquivalentMls;
-use super::sieve::columns;
+use super::sieve::{column, PanelRows, Widened};
 use super::sums::Product;
 use crate::drivers::{Inputs, AHEAD};
 use crate::simd::{prefetch, Float, Kernel, Simd, V};
@@ -151,18 +151,22 @@ impl<T: Float> Kernel for RowFeatures<'_, '_, T> {
         let (Reference { frame, var: reference }, pair) = (self.reference, self.pair);
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
         let (mut product, mut norm) = (Product { significand: one, exponent: zero }, zero);
-        columns::<S, T>(self.inputs, self.rows, |d, mean, var| {
-            let scale = frame.scale[d];
-            let b = (mean - frame.centre[d]) * scale;
-            let s = var.mul_add(self.mls.var_scale, reference[d]);
-            let weight = 1.0 / (scale * scale) / s;
-            for (part, x) in [weight, weight * b, weight * b * b].into_iter().enumerate() {
-                let at = 2 * (3 * d + part) + self.place;
-                x.store(&mut pair[at * T::LANES..(at + 1) * T::LANES]);
-                norm = x.mul_add(x, norm);
+        let (mut widened, mut columns) = (Widened::<T>::default(), [[T::default(); 256]; 2]);
+        let rows = PanelRows::new(self.inputs, self.rows, &mut widened);
+        for first in (0..frame.scale.len()).step_by(T::LANES) {
+            for d in rows.columns::<S>(first, &mut columns) {
+                let ([mean, var], scale) = (column::<S, T>(&columns, d - first), frame.scale[d]);
+                let b = (mean - frame.centre[d]) * scale;
+                let s = var.mul_add(self.mls.var_scale, reference[d]);
+                let weight = 1.0 / (scale * scale) / s;
+                for (part, x) in [weight, weight * b, weight * b * b].into_iter().enumerate() {
+                    let at = 2 * (3 * d + part) + self.place;
+                    x.store(&mut pair[at * T::LANES..(at + 1) * T::LANES]);
+                    norm = x.mul_add(x, norm);
+                }
+                product.times(s);
             }
-            product.times(s);
-        });
+        }
         let (exponents, significands, norm) =
             (product.exponent.to_array(), ln::<S, T>(product.significand).to_array(), norm.to_array());
         for lane in 0..T::LANES {

@@ -20,7 +20,7 @@
 
 use super::bound::Frame;
 use super::formulas::Formula;
-use super::sieve::{columns, score_survivors, Pairs, ProductBound};
+use super::sieve::{column, score_survivors, Pairs, PanelRows, ProductBound, Widened};
 use super::sums::OffsetSums;
 use super::{at, DiagScore};
 use crate::drivers::{self, Best, Inputs};
@@ -187,26 +187,31 @@ impl<T: Float> Kernel for PackFeatures<'_, '_, T> {
         let mut sums = OffsetSums::<V<S, T>>::new();
         let (mut norm, mut valid) = (V::<S, T>::from(0.0), V::<S, T>::from(0.0));
         let (pair, place, frame) = (self.pair, self.place, self.frame);
-        columns::<S, T>(self.inputs, self.rows, |d, mean, var| {
-            let b = (mean - frame.centre[d]) * frame.scale[d];
-            let w = var * (frame.scale[d] * frame.scale[d]);
-            let mut features = [V::<S, T>::from(0.0); 4];
-            if forth {
-                let weight = 1.0 / w;
-                features[..2].copy_from_slice(&[weight, weight * b]);
-                sums.rational = sums.rational + weight * b * b;
+        let (mut widened, mut columns) = (Widened::<T>::default(), [[T::default(); 256]; 2]);
+        let rows = PanelRows::new(self.inputs, self.rows, &mut widened);
+        for first in (0..frame.scale.len()).step_by(T::LANES) {
+            for d in rows.columns::<S>(first, &mut columns) {
+                let [mean, var] = column::<S, T>(&columns, d - first);
+                let b = (mean - frame.centre[d]) * frame.scale[d];
+                let w = var * (frame.scale[d] * frame.scale[d]);
+                let mut features = [V::<S, T>::from(0.0); 4];
+                if forth {
+                    let weight = 1.0 / w;
+                    features[..2].copy_from_slice(&[weight, weight * b]);
+                    sums.rational = sums.rational + weight * b * b;
+                }
+                if back {
+                    features[width - 2..width].copy_from_slice(&[b, b.mul_add(b, w)]);
+                }
+                for (n, x) in features.into_iter().enumerate().take(width) {
+                    let at = 2 * (d * width + n) + place;
+                    x.store(&mut pair[at * T::LANES..(at + 1) * T::LANES]);
+                    norm = x.mul_add(x, norm);
+                }
+                sums.times(w);
+                valid = var.if_less(0.0, f64::NAN, valid);
             }
-            if back {
-                features[width - 2..width].copy_from_slice(&[b, b.mul_add(b, w)]);
-            }
-            for (n, x) in features.into_iter().enumerate().take(width) {
-                let at = 2 * (d * width + n) + place;
-                x.store(&mut pair[at * T::LANES..(at + 1) * T::LANES]);
-                norm = x.mul_add(x, norm);
-            }
-            sums.times(w);
-            valid = var.if_less(0.0, f64::NAN, valid);
-        });
+        }
         let logs = sums.logs::<S, T>();
         let (rational, norm, valid) = (sums.rational.to_array(), norm.to_array(), valid.to_array());
         for (lane, number) in self.numbers.iter_mut().enumerate() {

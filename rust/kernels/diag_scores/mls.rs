@@ -68,8 +68,6 @@ pub struct EquivalentMls<'a> {
     queries: Vec<Offset>,
     /// The offsets of all rows; empty where they have none.
     rows: &'a [Offset],
-    /// Whether the score has the logarithms of that MLS; without them it is twice the rest.
-    pub logs: bool,
     /// Whether a mean differs from the query's own mean.
     pub moved: bool,
     /// What the rows' variances are multiplied by.
@@ -81,7 +79,7 @@ impl<'a> EquivalentMls<'a> {
     pub fn new<T: Float, F: Formula>(inputs: &Inputs<T>, formula: F, rows: &'a [Offset], of: Range<usize>) -> Self {
         let (first, dim, side) = (of.start, inputs.mu1.stored(), Side::Query);
         let (mut means, mut vars) = (Vec::with_capacity(of.len() * dim), Vec::with_capacity(of.len() * dim));
-        let (mut queries, mut moved, logs) = (vec![Offset::default(); of.len()], false, F::LOGS > 0);
+        let (mut queries, mut moved) = (vec![Offset::default(); of.len()], false);
         if formula.offset_log_weight(side).is_some() {
             dispatch(Sum { inputs, formula, side, rows: of.clone(), out: &mut queries });
         }
@@ -97,10 +95,10 @@ impl<'a> EquivalentMls<'a> {
                 vars.push(var);
                 sizes += size;
             }
-            offset.value += if logs { dim as f64 * (formula.constant() - Mls.constant()) } else { 0.0 };
+            offset.value += if F::LOGS > 0 { dim as f64 * (formula.constant() - Mls.constant()) } else { 0.0 };
             offset.rational += 0.5 * sizes as f32;
         }
-        EquivalentMls { dim, first, means, vars, queries, rows, logs, moved, var_scale: formula.var_scale() }
+        EquivalentMls { dim, first, means, vars, queries, rows, moved, var_scale: formula.var_scale() }
     }
 
     /// The means and the variances of query `i`, counted among all queries.

@@ -142,7 +142,12 @@ struct Task<'a, 'b, T, F> {
 impl<T: Float, F: Formula> Task<'_, '_, T, F> {
     fn scan(&mut self, places: Range<usize>) -> usize {
         let Task { score, mls, order, queries, floors, tops } = self;
-        dispatch(Scan { score: *score, mls, order, queries: queries.clone(), places, floors, tops })
+        let (score, queries) = (*score, queries.clone());
+        if F::LOGS > 0 {
+            dispatch(Scan::<T, true> { score, mls, order, queries, places, floors, tops })
+        } else {
+            dispatch(Scan::<T, false> { score, mls, order, queries, places, floors, tops })
+        }
     }
 
     /// Scans the first rows if there are no thresholds yet, then goes on bucket after bucket.

@@ -27,7 +27,7 @@
 //! more (the factor may be subnormal; one that overflows makes rough scores NaN), which moves R by 5 u R and the logarithms by 5 D u.
 
 use super::mls::{EquivalentMls, Offset};
-use super::sieve::columns;
+use super::sieve::{column, PanelRows, Widened};
 use super::sums::GROUP;
 use crate::drivers::{self, Inputs, PairScore, Rows, AHEAD};
 use crate::simd::{prefetch, Float, Kernel, Simd, V};
@@ -40,8 +40,9 @@ const SHARING: usize = 2 * GROUP;
 /// The largest s in range; the smallest is its reciprocal.
 const RANGE: f64 = 32_768.0; // 2^15
 
-/// The scan of a block of queries over some positions of `order`, a group of rows at a time; the same for all scores.
-pub struct Scan<'a, T> {
+/// The scan of a block of queries over some positions of `order`, a group of rows at a time; the same for all scores with logarithms,
+/// and for all without.
+pub struct Scan<'a, T, const LOGS: bool> {
     pub score: &'a dyn PairScore<T>,
     pub mls: &'a EquivalentMls<'a>,
     pub queries: Range<usize>,
@@ -110,18 +111,30 @@ fn lay_query<T: Float>((mean, var): (&[f64], &[f64]), k: i32, out: &mut [T]) {
 fn lay_rows<S: Simd, T: Float>(inputs: &Inputs<T>, rows: &[u32], (k, by_var): (i32, f64), panels: &mut [T]) {
     let (dim, by_mean) = (inputs.mu1.stored(), 2f64.powi(-k));
     let padded = dim.next_multiple_of(SHARING);
+    let (mut widened, mut columns) = (Widened::<T>::default(), [[T::default(); 256]; 2]);
     for (rows, out) in rows.chunks(T::LANES).zip(panels.chunks_mut(2 * padded * T::LANES)) {
-        let mut store = |d: usize, mean: V<S, T>, var: V<S, T>| {
-            let (means, vars) = out[2 * d * T::LANES..2 * (d + 1) * T::LANES].split_at_mut(T::LANES);
-            mean.store(means);
-            var.store(vars);
-        };
-        columns::<S, T>(inputs, rows, |d, mean, var| store(d, mean * by_mean, var * by_var));
-        (dim..padded).for_each(|d| store(d, PADDING.0.into(), PADDING.1.into()));
+        let rows = PanelRows::new(inputs, rows, &mut widened);
+        for first in (0..dim).step_by(T::LANES) {
+            for d in rows.columns::<S>(first, &mut columns) {
+                let [mean, var] = column::<S, T>(&columns, d - first);
+                store_turns::<S, T>(mean * by_mean, var * by_var, d, out);
+            }
+        }
+        for d in dim..padded {
+            store_turns::<S, T>(PADDING.0.into(), PADDING.1.into(), d, out);
+        }
     }
 }
 
-impl<T: Float> Kernel for Scan<'_, T> {
+/// Writes the means and variances of a panel's rows in dimension `d` side by side.
+#[inline(always)]
+fn store_turns<S: Simd, T: Float>(mean: V<S, T>, var: V<S, T>, d: usize, out: &mut [T]) {
+    let (means, vars) = out[2 * d * T::LANES..2 * (d + 1) * T::LANES].split_at_mut(T::LANES);
+    mean.store(means);
+    var.store(vars);
+}
+
+impl<T: Float, const LOGS: bool> Kernel for Scan<'_, T, LOGS> {
     /// How many pairs were scored by the pair function.
     type Output = usize;
     #[inline(always)]
@@ -147,7 +160,7 @@ impl<T: Float> Kernel for Scan<'_, T> {
             limits: vec![T::default(); ranges.len()],
             in_range: vec![false; ranges.len()],
             moved: vec![0.0; ranges.len()],
-            logs: self.mls.logs,
+            logs: LOGS,
             constant: 0.0,
             group: Offset::default(),
             scored: 0,
@@ -165,7 +178,7 @@ impl<T: Float> Kernel for Scan<'_, T> {
                 }
                 scaled_by = Some(k);
                 let constant = dim as f64 * ((2.0 * PI).ln() + 2.0 * LN_2 * f64::from(k));
-                sieve.constant = if sieve.logs { constant } else { 0.0 };
+                sieve.constant = if LOGS { constant } else { 0.0 };
             }
             let by_var = self.mls.var_scale * 4f64.powi(-k);
             lay_rows::<S, T>(inputs, &self.order[places.clone()], (k, by_var), &mut panels);
@@ -175,9 +188,7 @@ impl<T: Float> Kernel for Scan<'_, T> {
                 let rows = &self.order[from..(from + T::LANES).min(places.end)];
                 let start = V::<S, T>::load(&starts[p * T::LANES..(p + 1) * T::LANES]);
                 for (query, laid) in laid.chunks_exact(2 * padded).enumerate() {
-                    let rough =
-                        if sieve.logs { rough::<S, T, true>(laid, panel) } else { rough::<S, T, false>(laid, panel) };
-                    let rough = rough + start;
+                    let rough = rough::<S, T, LOGS>(laid, panel) + start;
                     // A NaN is not less than the limit.
                     let passed = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
                     if passed != 0 {

@@ -61,29 +61,44 @@ pub fn score_survivors<T: Float, F: Formula>(
     sieve.scored
 }
 
-/// Calls `each(d, means, variances)` for each dimension of a panel's rows, one row per lane; lanes without one repeat the last.
+/// What [`PanelRows`] reads rows of halves into.
+pub type Widened<T> = [(Vec<T>, Vec<T>); 16];
+
+/// Means and variances of a panel's rows, one row per lane; lanes without one repeat the last.
+pub struct PanelRows<'a, T> {
+    means: [&'a [T]; 16],
+    vars: [&'a [T]; 16],
+    dim: usize,
+}
+
+impl<'a, T: Float> PanelRows<'a, T> {
+    /// The rows of a panel; halves are widened into `widened`.
+    pub fn new(inputs: &'a drivers::Inputs<T>, panel: &[u32], widened: &'a mut Widened<T>) -> Self {
+        let (mut means, mut vars): ([&[T]; 16], [&[T]; 16]) = ([&[]; 16], [&[]; 16]);
+        for (lane, (mean, var)) in widened.iter_mut().enumerate() {
+            let row = panel[lane.min(panel.len() - 1)] as usize;
+            (means[lane], vars[lane]) = (inputs.mu2.row(row, mean), inputs.uncertainty2.row(row, var));
+        }
+        PanelRows { means, vars, dim: inputs.mu1.stored() }
+    }
+
+    /// The dimensions from `first` on, as many as there are lanes or as remain: their numbers, and one vector after the other of
+    /// means and of variances in `columns`.
+    #[inline(always)]
+    pub fn columns<S: Simd>(&self, first: usize, columns: &mut [[T; 256]; 2]) -> Range<usize> {
+        let range = first..self.dim.min(first + T::LANES);
+        let [means, vars] = columns;
+        transpose::<S, T>(&self.means[..T::LANES], range.clone(), means);
+        transpose::<S, T>(&self.vars[..T::LANES], range.clone(), vars);
+        range
+    }
+}
+
+/// Mean and variance of each row in one dimension, the `place`-th of the columns.
 #[inline(always)]
-pub fn columns<S: Simd, T: Float>(
-    inputs: &drivers::Inputs<T>,
-    panel: &[u32],
-    mut each: impl FnMut(usize, V<S, T>, V<S, T>),
-) {
-    let mut buffers = [const { (Vec::new(), Vec::new()) }; 16];
-    let (mut means, mut vars): ([&[T]; 16], [&[T]; 16]) = ([&[]; 16], [&[]; 16]);
-    for (lane, (mean, var)) in buffers.iter_mut().enumerate() {
-        let row = panel[lane.min(panel.len() - 1)] as usize;
-        (means[lane], vars[lane]) = (inputs.mu2.row(row, mean), inputs.uncertainty2.row(row, var));
-    }
-    let mut columns = [[T::default(); 256]; 2];
-    for first in (0..inputs.mu1.stored()).step_by(T::LANES) {
-        let count = T::LANES.min(inputs.mu1.stored() - first);
-        for (rows, columns) in [&means, &vars].into_iter().zip(&mut columns) {
-            transpose::<S, T>(&rows[..T::LANES], first..first + count, columns);
-        }
-        for (d, (mean, var)) in columns[0].chunks(T::LANES).zip(columns[1].chunks(T::LANES)).enumerate().take(count) {
-            each(first + d, V::<S, T>::load(mean), V::<S, T>::load(var));
-        }
-    }
+pub fn column<S: Simd, T: Float>(columns: &[[T; 256]; 2], place: usize) -> [V<S, T>; 2] {
+    let at = place * T::LANES..(place + 1) * T::LANES;
+    [V::<S, T>::load(&columns[0][at.clone()]), V::<S, T>::load(&columns[1][at])]
 }
 
 /// Writes some columns, at most as many as there are lanes, of as many rows as there are lanes, one after the other. A row of one
