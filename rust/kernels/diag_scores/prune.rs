@@ -100,10 +100,11 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
 
 /// The time that a search by the bound takes of that of a scan, where some share of the pairs is left. In units of what a pair takes
 /// in a scan, a pair takes 0.58 by the bound and, if it is left, 2 more, both a little more where there are few dimensions; a row takes
-/// as much as 20 pairs.
+/// as much as 20 pairs, and as 11 to 13 where there are many.
 fn time_by_bound(dim: usize, queries: usize, left: f64) -> f64 {
     let dim = dim as f64;
-    0.58 + 4.0 / dim + (2.0 + 512.0 / dim) * left + 20.0 / queries.min(QUERIES) as f64
+    let row = (10.0 + 1280.0 / dim).min(20.0);
+    0.58 + 4.0 / dim + (2.0 + 512.0 / dim) * left + row / queries.min(QUERIES) as f64
 }
 
 /// The share of pairs that the bound leaves, by a trial with some of the queries and rows.

@@ -30,7 +30,7 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
         }
     };
     let groups = scattered(gallery.div_ceil(group));
-    let block = (POOLED / best.k.max(1)).clamp(64, 1024);
+    let block = (POOLED / best.k.max(1)).clamp((dim / 2).clamp(64, 1024), 1024);
     let Best { k, scores, ids, interrupted } = best;
     let scan: &drivers::Scan<Pool<T>> = &|queries, places, floors, pools| {
         // A shard that begins beyond the last row is empty.
@@ -57,7 +57,7 @@ const FEW: usize = 6;
 const STRETCH: usize = 1 << 16;
 
 /// The product of k and the queries of a block, for each of which up to 2 k rows of 24 bytes wait to be scored: as many rows as the
-/// second-level cache holds. From 64 queries on a block, panels cost little to read again.
+/// second-level cache holds. A block has no fewer queries than half the dimensions, since its panels are read for it alone.
 const POOLED: usize = 1 << 16;
 
 /// The order in which rows are visited: by their uncertainties, stretch by stretch. A row takes some 20 ns, and saves 2 to 40 ns
