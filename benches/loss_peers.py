@@ -183,6 +183,7 @@ def tables(quick: bool, compiled: bool) -> Iterator[str]:
             agree = math.isclose(own, theirs, rel_tol=1e-4, abs_tol=1e-5)
             sides = {"ours": ours, "plain torch": plain}
             if compiled:
+                torch._dynamo.reset()  # or it gives up on a function that it has compiled eight times
                 sides |= {f"{name}, compiled": torch.compile(f) for name, f in tuple(sides.items())}
             if peer.scores is not None:
                 sides["in scores"] = lambda leaves, labels, scores=peer.scores: scores(leaves)

@@ -89,6 +89,12 @@ def others_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
     return rows, counted & (rows != _itself(labels))
 
 
+def entries_of_classes(x: Tensor, rows: Tensor) -> Tensor:
+    """The entries of a matrix [N, N] at the rows [N, K] of `others_of_classes`: compiled it is the matrix itself, whose
+    gradient need not be scattered."""
+    return x if torch.compiler.is_compiling() else x.gather(1, rows)
+
+
 def mean_score_of_classes(
     owner: str, d: Distribution, labels: Tensor, score: str | Score, *, ordered: bool = False
 ) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from peaccel import retrieval, scores
 from peaccel.distributions import Distribution
-from peaccel.losses._batch import mean_of, others_of_classes
+from peaccel.losses._batch import entries_of_classes, mean_of, others_of_classes
 from peaccel.losses.base import Loss
 from peaccel.scores import Score
 
@@ -110,7 +110,7 @@ class ScoreNCE(Loss[Distribution]):
         if "seed" in score.params:
             score = score(seed=seed)
         logits = retrieval.pairwise(d, d, score) / self.temperature
-        of_class = logits.gather(1, rows).masked_fill(~counted, -math.inf).logsumexp(1)
+        of_class = entries_of_classes(logits, rows).masked_fill(~counted, -math.inf).logsumexp(1)
         of_others = logits.masked_fill(labels[:, None] == labels, -math.inf).logsumexp(1)
         # log(1 + others / class), which keeps its digits near 0; infinite of items alone in their class.
         return mean_of(softplus(of_others - of_class), counted.any(1))

@@ -9,7 +9,15 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from peaccel.distributions import Distribution
-from peaccel.losses._batch import distances, listed, mean_of, others_of_classes, pairs_of, unit_means
+from peaccel.losses._batch import (
+    distances,
+    entries_of_classes,
+    listed,
+    mean_of,
+    others_of_classes,
+    pairs_of,
+    unit_means,
+)
 from peaccel.losses.base import Loss
 
 __all__ = ["Contrastive", "MarginLoss", "MultiSimilarity"]
@@ -136,7 +144,7 @@ class MultiSimilarity(Loss[Distribution]):
         rows, counted = others_of_classes("MultiSimilarity", labels)
         unit = unit_means(d).mu
         cosines = unit @ unit.T
-        near = cosines.gather(1, rows)
+        near = entries_of_classes(cosines, rows)
         far = cosines.detach().masked_fill(labels[:, None] == labels, -math.inf)
         hardest = far.amax(1, keepdim=True)
         easiest = near.detach().masked_fill(~counted, math.inf).amin(1, keepdim=True)
