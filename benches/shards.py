@@ -11,7 +11,7 @@ import numpy as np
 import ray
 
 import peaccel as pe
-from peaccel.scaleout import ShardedGallery
+from peaccel.retrieval.ray import ShardedGallery
 
 QUERIES, DIM, K, ROUNDS = 64, 128, 10, 30
 SIZES = (1_000, 20_000, 200_000)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributions import kl_divergence
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize, softplus
 
-from peaccel.torch_distributions import HypersphericalUniform, VonMisesFisher
+from peaccel.distributions.torch_distributions import HypersphericalUniform, VonMisesFisher
 
 torch.manual_seed(0)
 digits = load_digits()

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 import peaccel as pe
-from peaccel.scaleout import ShardedGallery
+from peaccel.retrieval.ray import ShardedGallery
 
 
 # What waits beyond both numbers gets a 503; a batch is never full where fewer requests are ongoing than it holds.

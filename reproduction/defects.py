@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from peaccel import measures
 from peaccel.distributions import VonMisesFisher
+from peaccel.distributions.sample import sample
+from peaccel.losses import vmf
 from peaccel.methods.method import Embed, Schedule
 
 __all__ = ["blended_draws", "first_classes", "with_blended_draws"]
@@ -33,13 +34,13 @@ def first_classes(
 
 
 def with_blended_draws() -> AbstractContextManager[Any]:
-    """Have `peaccel.measures.sample` draw directions by `blended_draws`."""
-    exact = measures.sample
+    """Have `peaccel.sample` draw directions by `blended_draws`."""
+    exact = sample
 
-    def sample(d: Any, n: int, seed: Any = None, **others: Any) -> Any:
+    def drawn(d: Any, n: int, seed: Any = None, **others: Any) -> Any:
         return blended_draws(d, n, seed) if isinstance(d, VonMisesFisher) else exact(d, n, seed, **others)
 
-    return mock.patch.object(measures, "sample", sample)
+    return mock.patch.object(vmf, "sample", drawn)
 
 
 def blended_draws(d: Any, n: int, seed: int) -> Tensor:

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
-from peaccel import measures, metrics, retrieval
+from peaccel import metrics, retrieval
 from peaccel._utils.atomic_files import aside
 from peaccel.distributions import Normal
+from peaccel.distributions.confidence import confidence
 from peaccel.methods.method import Method, Training
 from peaccel.scores import Score
 from peaccel.train import embed
@@ -73,9 +74,9 @@ def measure_hedging(method: Method, training: Training, parts: Mapping[str, Part
 
 def _uncertainty(d: Normal, score: Score) -> dict[str, NDArray[np.float64]]:
     a, b = score.params["a"], score.params["b"]
-    match = measures.confidence(d, "self_match", a=a, b=b, n=DRAWS, seed=0)
+    match = confidence(d, "self_match", a=a, b=b, n=DRAWS, seed=0)
     found = {"self_mismatch": 1 - np.asarray(match, np.float64)}
-    var = np.asarray(measures.confidence(d, "neg_log_var"), np.float64)
+    var = np.asarray(confidence(d, "neg_log_var"), np.float64)
     return found | {"variance": -var}
 
 

@@ -11,16 +11,17 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from peaccel import measures, metrics, retrieval, scores
+from peaccel import metrics, retrieval, scores
 from peaccel.data.corruption import Pictures
 from peaccel.distributions import Distribution, Normal, Point, VonMisesFisher
-from peaccel.evaluation.choosing import fit
-from peaccel.evaluation.confidences import probability
+from peaccel.distributions.confidence import confidence
+from peaccel.evaluation.choose_score import fit
 from peaccel.evaluation.drawn_pairs import verification_pairs
-from peaccel.evaluation.verifying import FAR, verification
+from peaccel.evaluation.separation import probability
+from peaccel.evaluation.verified_pairs import FAR, verification
+from peaccel.fits.records import Calibration
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.vmf import VMFLoss
-from peaccel.measures.fitted import Calibration
 from peaccel.methods.method import Method, Training
 from peaccel.scores import Score
 from peaccel.train import embed
@@ -145,7 +146,7 @@ def _confidences(method: Method, training: Training, d: Distribution) -> dict[st
     """What says how sure each item is: the method's own word, the norm of its mean, and its class probability."""
     found = {}
     if method.confidence not in ("-", "norm"):
-        found["own"] = np.asarray(measures.confidence(d, None if method.confidence == "default" else method.confidence))
+        found["own"] = np.asarray(confidence(d, None if method.confidence == "default" else method.confidence))
     if isinstance(d, Normal | Point):
         norms = np.linalg.norm(np.asarray(d.mu), axis=1)
         if np.ptp(norms) > 1e-3:
@@ -197,12 +198,12 @@ def _numbers(
     known = ~np.isnan(right)
     clean = query.mixed.kind == 0
     of_held, held_right = told
-    for name, confidence in {**sure, "random": metrics.random_confidence(len(right), 0)}.items():
-        x, y = right[known], confidence[known]
+    for name, values in {**sure, "random": metrics.random_confidence(len(right), 0)}.items():
+        x, y = right[known], values[known]
         found[f"r_auroc.{name}"], found[f"ausc.{name}"] = metrics.r_auroc(x, y), metrics.ausc(x, y)
         for part, of in {"seen": known & ~unseen, "unseen": known & (unseen | clean)}.items():
             if unseen.any():
-                found[f"r_auroc_{part}.{name}"] = metrics.r_auroc(right[of], confidence[of])
+                found[f"r_auroc_{part}.{name}"] = metrics.r_auroc(right[of], values[of])
         fitted = probability(y, x, query.labels[known], 0)
         error = metrics.calibration_error(x, fitted, scale="probability", binning="equal-count")
         found[f"ece_fitted.{name}"], found[f"brier.{name}"] = error.ece, float(np.mean((fitted - x) ** 2))
@@ -211,7 +212,7 @@ def _numbers(
             found[f"ceda.{name}"] = metrics.ceda(x, y, threshold)
         if not name.startswith(("best_", "margin_")):
             found |= _as_published(name, x, y)
-            found[f"severity.{name}"] = -metrics.spearman(query.mixed.severity, confidence)
+            found[f"severity.{name}"] = -metrics.spearman(query.mixed.severity, values)
     return found
 
 
@@ -276,7 +277,7 @@ def _uncertainty(method: Method, d: Distribution) -> NDArray[np.float64] | None:
     if method.confidence == "norm":
         return np.asarray(1 / np.maximum(np.linalg.norm(np.asarray(d.mu, np.float64), axis=1), 1e-30))
     kind = {"normal": "harmonic_var", "vmf": "inverse_kappa", "nivmf": "inverse_kappa", "scaled": "inverse_scale"}
-    return np.asarray(measures.confidence(d, kind[d.kind.split("_")[0]]), np.float64)
+    return np.asarray(confidence(d, kind[d.kind.split("_")[0]]), np.float64)
 
 
 def _of_classes(training: Training, part: Part) -> dict[str, float]:

@@ -19,12 +19,12 @@ import msgspec
 import optuna
 
 from peaccel._utils import config
-from peaccel.backbones import small_cnn
 from peaccel.data import photographs
 from peaccel.data.digits import DigitsSettings
 from peaccel.data.photographs import PlacesSettings
 from peaccel.methods.method import AtLeast1, Method, NonNegative, Positive, Schedule
 from peaccel.train import recipe
+from peaccel.train.backbones import small_cnn
 from peaccel.train.recipes import ranges
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from peaccel.backbones import small_cnn
 from peaccel.data.photographs import PlacesSettings
 from peaccel.train import Options, embed, fit
+from peaccel.train.backbones import small_cnn
 from peaccel.train.evaluation import map_at_r, scored
 from peaccel.train.runs import versions
 from reproduction.defects import first_classes, with_blended_draws

@@ -34,45 +34,33 @@ from peaccel.distributions import (
     concat,
 )
 from peaccel.ops import enable_torch
-from peaccel.retrieval.merging import Ranking, merge
+from peaccel.retrieval.normalise_scores import normalise_scores
 from peaccel.retrieval.prepared import Prepared, prepare
-from peaccel.retrieval.score_norms import normalise_scores
+from peaccel.retrieval.ranking import Ranking, merge
 from peaccel.retrieval.verbs import paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
-    from peaccel import hub, io, metrics, torch_distributions
-    from peaccel.evaluation import (
-        Evaluation,
-        ScoreChoice,
-        ThresholdChoice,
-        choose_pair_threshold,
-        choose_score,
-        choose_threshold,
-        evaluate,
-    )
-    from peaccel.gallery import Gallery
-    from peaccel.measures import (
-        ReliabilityCurve,
-        calibrate,
-        confidence,
-        conformal_sets,
-        entropy,
-        fit_match_probability,
-        fit_plda,
-        fit_prior,
-        fit_shift,
-        fit_vmf,
-        fuse,
-        kl,
-        learn_then_test,
-        limit_false_matches,
-        log_prob,
-        match_variance,
-        reliability_curve,
-        sample,
-        triplet_probability,
-    )
-    from peaccel.measures.fitted import (
+    from peaccel import hub, io, metrics
+    from peaccel.distributions import torch_distributions
+    from peaccel.distributions.confidence import confidence
+    from peaccel.distributions.fuse import fuse
+    from peaccel.distributions.kl import kl, match_variance
+    from peaccel.distributions.log_prob import entropy, log_prob
+    from peaccel.distributions.sample import sample
+    from peaccel.distributions.triplet_probability import triplet_probability
+    from peaccel.evaluation.choose_score import ScoreChoice, choose_score
+    from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
+    from peaccel.evaluation.evaluate import evaluate
+    from peaccel.evaluation.results import Evaluation
+    from peaccel.evaluation.threshold_results import ThresholdChoice
+    from peaccel.fits.calibrate import calibrate, fit_shift
+    from peaccel.fits.conformal_sets import conformal_sets
+    from peaccel.fits.fit_match_probability import ReliabilityCurve, fit_match_probability, reliability_curve
+    from peaccel.fits.fit_plda import fit_plda
+    from peaccel.fits.fit_prior import fit_prior, fit_vmf
+    from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
+    from peaccel.fits.plda import Plda
+    from peaccel.fits.records import (
         Calibration,
         ConformalSets,
         FalseMatchLimit,
@@ -81,9 +69,14 @@ if TYPE_CHECKING:
         Prior,
         Selection,
     )
-    from peaccel.measures.plda import Plda
-    from peaccel.reranker.inner_product_features import FirstStageReference, first_stage_features, first_stage_reference
-    from peaccel.reranker.reranker import FaissReranker
+    from peaccel.retrieval import ray as scaleout
+    from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
+    from peaccel.retrieval.faiss.first_stage_features import (
+        FirstStageReference,
+        first_stage_features,
+        first_stage_reference,
+    )
+    from peaccel.retrieval.lance import Gallery
 
 __version__ = _core.__version__
 
@@ -149,6 +142,7 @@ __all__ = [
     "rerank",
     "rescore",
     "sample",
+    "scaleout",
     "scores",
     "search",
     "set_num_threads",
@@ -159,22 +153,47 @@ __all__ = [
 
 
 # The verbs do not need these, which take half of the time of `import peaccel`: they are imported at their first use.
-_MODULES = ("hub", "io", "metrics", "torch_distributions")
-_MODULE_OF = {
-    "FaissReranker": "reranker",
-    "Gallery": "gallery",
-    **dict.fromkeys(("Evaluation", "ScoreChoice", "ThresholdChoice"), "evaluation"),
-    **dict.fromkeys(("choose_pair_threshold", "choose_score", "choose_threshold", "evaluate"), "evaluation"),
-    **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "reranker"),
-}  # the modules of names; all other names are those of measures
+_MODULES = {
+    "hub": "hub",
+    "io": "io",
+    "metrics": "metrics",
+    "scaleout": "retrieval.ray",
+    "torch_distributions": "distributions.torch_distributions",
+}
+_NAMES_OF = {
+    "distributions.confidence": ("confidence",),
+    "distributions.fuse": ("fuse",),
+    "distributions.kl": ("kl", "match_variance"),
+    "distributions.log_prob": ("entropy", "log_prob"),
+    "distributions.sample": ("sample",),
+    "distributions.triplet_probability": ("triplet_probability",),
+    "evaluation.choose_score": ("ScoreChoice", "choose_score"),
+    "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
+    "evaluation.evaluate": ("evaluate",),
+    "evaluation.results": ("Evaluation",),
+    "evaluation.threshold_results": ("ThresholdChoice",),
+    "fits.calibrate": ("calibrate", "fit_shift"),
+    "fits.conformal_sets": ("conformal_sets",),
+    "fits.fit_match_probability": ("ReliabilityCurve", "fit_match_probability", "reliability_curve"),
+    "fits.fit_plda": ("fit_plda",),
+    "fits.fit_prior": ("fit_prior", "fit_vmf"),
+    "fits.learn_then_test": ("learn_then_test", "limit_false_matches"),
+    "fits.plda": ("Plda",),
+    "fits.records": (
+        *("Calibration", "ConformalSets", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability"),
+        *("Prior", "Selection"),
+    ),
+    "retrieval.faiss": ("FaissReranker", "FirstStageReference", "first_stage_features", "first_stage_reference"),
+    "retrieval.lance": ("Gallery",),
+}
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"peaccel.{name}")
-    if name in __all__:
-        module = importlib.import_module(f"peaccel.{_MODULE_OF.get(name, 'measures')}")
-        globals()[name] = getattr(module, name)
+        return importlib.import_module(f"peaccel.{_MODULES[name]}")
+    if name in _MODULE_OF:
+        globals()[name] = getattr(importlib.import_module(f"peaccel.{_MODULE_OF[name]}"), name)
         return globals()[name]
     raise AttributeError(f"module 'peaccel' has no attribute {name!r}")
 

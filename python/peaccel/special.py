@@ -14,8 +14,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from peaccel._utils.arrays import Array, Given, KindT, as_array, as_numpy, device_of, is_torch, namespace, widened
 from peaccel.ops import bessel
-from peaccel.ops._array import Array, Given, KindT, as_array, as_numpy, device_of, is_torch, namespace, widened
 
 __all__ = ["iv_ratio", "log_iv", "log_ive", "log_ndtr", "vmf_log_norm"]
 

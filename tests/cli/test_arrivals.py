@@ -15,9 +15,8 @@ from command import run
 from PIL import Image
 
 import peaccel as pe
-from peaccel import backbones, cli, evaluation, io, metrics
+from peaccel import cli, evaluation, io, metrics
 from peaccel._utils import report
-from peaccel.backbones import ImageInput
 from peaccel.cli import _embed_data, demo
 from peaccel.cli._embed_options import Embed
 from peaccel.cli.choose_score import ChooseScore
@@ -26,8 +25,10 @@ from peaccel.cli.evaluate import Evaluate
 from peaccel.data import digits
 from peaccel.data.images import crop_sizes
 from peaccel.evaluation import pages
-from peaccel.measures.fitted import Calibration
+from peaccel.fits.records import Calibration
 from peaccel.metrics import Relevance
+from peaccel.train import backbones
+from peaccel.train.backbones import ImageInput
 from peaccel.train.runs import Run
 from peaccel.train.sources import Items
 

@@ -17,7 +17,7 @@ from command import run
 
 import peaccel as pe
 from peaccel import _utils, io, retrieval
-from peaccel.measures import Calibration, FalseMatchLimit
+from peaccel.fits.records import Calibration, FalseMatchLimit
 
 Q, G, D, K = 3, 20, 8, 6
 IDS = 1000 - 7 * np.arange(G)

@@ -76,7 +76,7 @@ def untrained():
         patch.setattr(owner, name, spy)
 
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name in ((demo.measures, "fit_prior"), (demo, "variance_factor"), (demo, "scored")):
+        for owner, name in ((demo, "fit_prior"), (demo, "variance_factor"), (demo, "scored")):
             spied(owner, name, lambda asked: asked[-1])
         spied(demo.train, "fit", lambda asked: (len(asked[2]), asked[3].seed))
         return demo.run_seed(demo.load_recipe(), digits_settings(quick=True), "digits8", True, 1), given

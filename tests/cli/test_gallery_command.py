@@ -95,7 +95,7 @@ def test_what_was_interrupted_goes_on(files, capsys, monkeypatch, source, action
 
 def test_sync_is_handed_on(files, capsys, monkeypatch):
     synced = []
-    monkeypatch.setattr("peaccel.gallery.lance_table.synchronise", synced.append)
+    monkeypatch.setattr("peaccel.retrieval.lance.table.synchronise", synced.append)
     assert run(capsys, "gallery create --embeddings items.npz --out g.lance")[0] == 0 and not synced
     assert run(capsys, "gallery create --embeddings items.npz --out h.lance --sync")[0] == 0 and synced
 

@@ -11,11 +11,11 @@ from PIL import Image
 
 import peaccel as pe
 from peaccel import cli, io, retrieval
-from peaccel.backbones import ImageInput
 from peaccel.cli import _embed_data, choose_score, demo, evaluate
 from peaccel.data import transforms
-from peaccel.measures.fitted import Calibration
+from peaccel.fits.records import Calibration
 from peaccel.train import sources
+from peaccel.train.backbones import ImageInput
 from reproduction import tasks
 from reproduction.plan import read_plan
 

@@ -14,9 +14,10 @@ import torch
 from conftest import flat_index, make
 
 import peaccel as pe
+from peaccel._utils.arrays import device_of, is_torch
 from peaccel.ops import _dispatch
-from peaccel.ops._array import device_of, is_torch
-from peaccel.reranker import faiss_index, indexed_items
+from peaccel.retrieval.faiss import index as faiss_index
+from peaccel.retrieval.faiss import indexed_items
 
 
 class Resources:

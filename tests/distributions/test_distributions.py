@@ -12,9 +12,10 @@ import torch
 from items import NUMPY, as_library, to_numpy
 
 import peaccel as pe
-from peaccel.distributions import BLOCK, Normal, Point, Scaled, concat
 from peaccel.distributions import NonIsotropicVonMisesFisher as NIVMF
+from peaccel.distributions import Normal, Point, Scaled, concat
 from peaccel.distributions import VonMisesFisher as VMF
+from peaccel.distributions.classes import BLOCK
 
 CLASSES = {
     "normal_isotropic": (Normal, 1),

@@ -17,7 +17,12 @@ from torch.distributions import kl_divergence, transform_to
 from torch.nn.functional import normalize, softplus
 
 import peaccel as pe
-from peaccel.torch_distributions import HypersphericalUniform, NonIsotropicVonMisesFisher, VonMisesFisher, unit_sphere
+from peaccel.distributions.torch_distributions import (
+    HypersphericalUniform,
+    NonIsotropicVonMisesFisher,
+    VonMisesFisher,
+    unit_sphere,
+)
 
 BATCHES = ((), (3,), (2, 3), (0,))
 TRAP = tuple(itertools.product((16, 128, 512), (12.0, 20.0, 50.0, 200.0)))  # where published samplers go wrong

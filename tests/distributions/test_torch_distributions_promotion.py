@@ -8,7 +8,7 @@ from test_torch_distributions import WIDE, directions, vmf
 from torch.distributions import kl_divergence
 from torch.nn.functional import normalize
 
-from peaccel.torch_distributions import HypersphericalUniform, NonIsotropicVonMisesFisher, VonMisesFisher
+from peaccel.distributions.torch_distributions import HypersphericalUniform, NonIsotropicVonMisesFisher, VonMisesFisher
 
 
 def test_parameters_broadcast():

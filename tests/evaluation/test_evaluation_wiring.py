@@ -5,7 +5,9 @@ import pytest
 
 import peaccel as pe
 from peaccel import metrics
-from peaccel.evaluation import answers, confidences, mean_interval, protocol, verification_pairs
+from peaccel.evaluation import answers, mean_interval, verification_pairs
+from peaccel.evaluation import evaluate as protocol
+from peaccel.evaluation import separation as confidences
 from peaccel.evaluation.drawn_pairs import DIFFERENT
 from peaccel.evaluation.intervals import Resamples
 

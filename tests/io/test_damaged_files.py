@@ -266,9 +266,9 @@ def of_lists():
 def of_torch(folder):
     import torch
 
-    from peaccel import backbones, cli, train
+    from peaccel import cli, train
     from peaccel.hub import Pretrained
-    from peaccel.train import checkpoint
+    from peaccel.train import backbones, checkpoint
 
     state = {"a.weight": torch.ones(2, 3), "a.bias": torch.zeros(2)}
 

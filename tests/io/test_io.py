@@ -309,12 +309,13 @@ def test_only_distributions_are_written_as_such(tmp_path):
 FULL_DISK = """
 import resource, sys
 import numpy as np
-from peaccel import Point, io, measures
+from peaccel import Point, io
+from peaccel.fits import records
 
 def write(path, size):
     x = np.ones((size, 8), np.float32)
     if "fit" in path:
-        io.write_fit(path, measures.Prior(x[:, 0], 1.0))
+        io.write_fit(path, records.Prior(x[:, 0], 1.0))
     elif path.endswith((".csv", ".json")):
         io.write_ranking(path, (x, x.astype(int)))
     else:

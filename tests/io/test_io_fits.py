@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 
 import peaccel as pe
 from peaccel import io
-from peaccel.measures import (
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import (
     Calibration,
     ConformalSets,
     FalseMatchLimit,
     IsotonicProbability,
     LogisticProbability,
-    Plda,
     Prior,
     Selection,
 )

@@ -7,8 +7,8 @@ import pytest
 
 import peaccel as pe
 from peaccel import metrics
-from peaccel.evaluation.choosing import fit
-from peaccel.evaluation.confidences import probability
+from peaccel.evaluation.choose_score import fit
+from peaccel.evaluation.separation import probability
 from reproduction import measuring
 
 RNG = np.random.default_rng(0)

@@ -9,8 +9,8 @@ from conftest import flat_index, make
 
 import peaccel as pe
 from peaccel import _core
+from peaccel._utils.arrays import is_torch
 from peaccel.ops import Inputs, _cuda, _dispatch
-from peaccel.ops._array import is_torch
 
 ISO, DIAG, VMF = (make(kind, 5, 4, dtype="float32") for kind in ("normal_isotropic", "normal_diagonal", "vmf"))
 TENSORS = make("normal_isotropic", 5, 4, dtype="float32", library="torch")

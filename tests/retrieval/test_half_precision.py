@@ -6,7 +6,7 @@ import torch
 from conftest import KINDS, SCORES, as_library, make, scored, to_numpy
 
 import peaccel as pe
-from peaccel.ops._array import as_numpy
+from peaccel._utils.arrays import as_numpy
 
 HALVES = ("float16", "bfloat16")
 SINGLE = {"numpy": "float32", "torch": torch.float32}

@@ -11,10 +11,10 @@ from torch import nn
 
 import peaccel as pe
 from peaccel import train
-from peaccel.backbones.small_cnn import small_cnn
 from peaccel.data import digits
 from peaccel.methods.method import Schedule
 from peaccel.train import Options, fit, loop
+from peaccel.train.backbones.small_cnn import small_cnn
 from peaccel.train.diagnostics import Movement, above_chance, probe_rows, signs
 from peaccel.train.sources import digits_settings
 

@@ -8,9 +8,9 @@ import torch
 from command import run
 
 import peaccel as pe
-from peaccel.backbones.small_cnn import small_cnn
 from peaccel.data.digits import WORDS
 from peaccel.train import captioned
+from peaccel.train.backbones.small_cnn import small_cnn
 from peaccel.train.captioned import captioned_numbers
 from peaccel.train.embedding import embed
 from peaccel.train.evaluation import map_at_r

@@ -11,12 +11,12 @@ from command import run, sentences
 from PIL import Image
 
 import peaccel as pe
-from peaccel import backbones, cli, data, io, methods, train
+from peaccel import cli, data, io, methods, train
 from peaccel._utils import config
 from peaccel.cli import fit_head
 from peaccel.data import TRAINED
 from peaccel.data.images import crop_sizes
-from peaccel.train import evaluation, recipes, runs, sources
+from peaccel.train import backbones, evaluation, recipes, runs, sources
 
 N, WIDTH = 96, 10
 SMALL = "--device cpu --threads 1"

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel import backbones, io
+from peaccel import io
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel.cli._embed_options import Embed
 from peaccel.cli._feature_files import column, columns
 from peaccel.data import CAPTIONED, DIGITS
 from peaccel.data.features import covariate_rows, feature_rows
 from peaccel.data.images import ImageRows, crop_sizes
+from peaccel.train import backbones
 from peaccel.train.captioned import captioned_numbers
 from peaccel.train.embedding import apply, embed, tensors
 from peaccel.train.runs import Trained, input_of, load

@@ -29,7 +29,7 @@ class Embed:
     run: Path | None = None
     """The folder of a trained model; exactly one of this and --backbone."""
     backbone: str | None = None
-    """A name of peaccel.backbones or timm; for images with captions clip_image:MODEL, whose text tower reads them."""
+    """A backbone of peaccel or of timm; for images with captions clip_image:MODEL, whose text tower reads them."""
     weights: Path | None = None
     """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     features: Path | None = None

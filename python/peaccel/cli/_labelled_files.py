@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from peaccel import io, scores
 from peaccel.distributions import Distribution
+from peaccel.fits.records import Calibration, Prior
 from peaccel.io._array_files import read
-from peaccel.measures.fitted import Calibration, Prior
 from peaccel.metrics import Relevance
 from peaccel.scores import Score
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from peaccel import io, scores
 from peaccel.distributions import Distribution
-from peaccel.measures.fitted import Calibration, Prior, Selection, Threshold
+from peaccel.fits.records import Calibration, Prior, Selection, Threshold
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from peaccel import io, scores
 from peaccel._utils import options
 from peaccel.cli._outputs import outputs
-from peaccel.evaluation.choosing import ITEMS, choose_score, fit
+from peaccel.evaluation.choose_score import ITEMS, choose_score, fit
 
 __all__ = ["ChooseScore", "main"]
 

@@ -13,7 +13,7 @@ from peaccel import io, scores
 from peaccel._utils import options
 from peaccel.cli._labelled_files import LabelledFiles, given, novel, scored_by, sides
 from peaccel.cli._outputs import outputs
-from peaccel.evaluation.choosing_thresholds import choose_pair_threshold, choose_threshold
+from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.threshold_results import ThresholdChoice
 
 __all__ = ["ChooseThreshold", "main"]

@@ -24,22 +24,26 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from peaccel import measures, metrics, retrieval, scores, train
+from peaccel import metrics, retrieval, scores, train
 from peaccel._utils import config, options, report
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel._utils.runtime import set_num_threads
-from peaccel.backbones import small_cnn
 from peaccel.data import digits
 from peaccel.data.corruption import corrupted
 from peaccel.data.digits import Strips
 from peaccel.distributions import Normal
-from peaccel.evaluation import Evaluation, Interval, evaluate, mean_interval
+from peaccel.distributions.confidence import confidence
+from peaccel.evaluation import Evaluation, Interval, mean_interval
 from peaccel.evaluation.answers import as_truth
+from peaccel.evaluation.evaluate import evaluate
 from peaccel.evaluation.pages import retrievals, sections
+from peaccel.fits.calibrate import calibrate
+from peaccel.fits.fit_prior import fit_prior
 from peaccel.methods.method import Method, Training
-from peaccel.reranker import FaissReranker
 from peaccel.retrieval import Ranking
+from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
 from peaccel.scores import Score
+from peaccel.train.backbones import small_cnn
 from peaccel.train.evaluation import scored
 from peaccel.train.progress import NullLogger
 from peaccel.train.sources import digits_settings
@@ -68,7 +72,7 @@ class DemoSettings:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings in recipes/demo.toml."""
+    """The settings in methods/recipes/demo.toml."""
 
     method: str
     """One of `peaccel.train.RECIPES`; its first stage learns the means."""
@@ -196,8 +200,8 @@ def run(settings: DemoSettings) -> Results:
 
 
 def load_recipe() -> Recipe:
-    """Read recipes/demo.toml."""
-    return config.read(Path(__file__).parents[1] / "recipes" / "demo.toml", Recipe)
+    """Read methods/recipes/demo.toml."""
+    return config.read(Path(__file__).parents[1] / "methods" / "recipes" / "demo.toml", Recipe)
 
 
 def _run_seeds(recipe: Recipe, data: digits.DigitsSettings, settings: DemoSettings) -> list[SeedRun]:
@@ -252,7 +256,7 @@ def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source,
         )
         return queries, gallery
 
-    prior_mean, prior_var = measures.fit_prior(*embed(training, mixed["train"]))
+    prior_mean, prior_var = fit_prior(*embed(training, mixed["train"]))
     factor = variance_factor(*embed(training, mixed["validation"]))
     mls, llr = scores.get("mls"), scores.llr(prior_var=prior_var, prior_mean=prior_mean)
     own, others = sides(training), sides(beside)
@@ -323,7 +327,7 @@ def variance_factor(d: Normal, labels: NDArray[np.int64]) -> float:
     1 if variances are right, above 1 if too small.
     """
     pairs = np.argwhere(np.triu(labels[:, None] == labels, k=1))
-    return measures.calibrate(d, pairs, np.ones(len(pairs), bool), offset=False).a
+    return calibrate(d, pairs, np.ones(len(pairs), bool), offset=False).a
 
 
 def shortlist(queries: Normal, gallery: Normal, k: int) -> Ranking:
@@ -408,7 +412,7 @@ def _sections(
 ) -> list[report.Section]:
     factors = ", ".join(f"{factor:.2f}" for factor in results.variance_factors)
     queries, pictures = run.scores["cosine"][1][0]["mixed"], (run.queries.images, run.gallery.images)
-    confidence = np.asarray(measures.confidence(queries), np.float64)
+    sure = np.asarray(confidence(queries), np.float64)
     truth = as_truth("demo", (run.queries.labels, run.gallery.labels), len(run.queries), len(run.gallery))
     return [
         report.Section(
@@ -424,7 +428,7 @@ def _sections(
             "What follows is of the first seed, both sides mixed, the whole gallery ranked.",
             report.table(HEADER, results.table(), text_columns=3),
         ),
-        *sections(results.evaluation, confidence, 1 - run.queries.severity, run.queries.images),
+        *sections(results.evaluation, sure, 1 - run.queries.severity, run.queries.images),
         *(
             retrievals(a["mixed"], b["mixed"], truth, (scores.get("cosine"), score), pictures, settings.seed)
             for score, (a, b) in (run.scores[name] for name in SHOWN)

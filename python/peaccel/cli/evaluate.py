@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel import io, measures
+from peaccel import io
 from peaccel._utils.options import parse
 from peaccel.cli._labelled_files import LabelledFiles, array, novel, scored_by, sides
 from peaccel.cli._outputs import outputs
 from peaccel.distributions import Point
+from peaccel.distributions.confidence import confidence
 from peaccel.evaluation.answers import as_scores, as_truth
 from peaccel.evaluation.columns import explained
-from peaccel.evaluation.protocol import evaluate
+from peaccel.evaluation.evaluate import evaluate
 from peaccel.evaluation.templates import TemplateResult, evaluate_templates
 
 __all__ = ["Evaluate", "main"]
@@ -103,11 +104,10 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel._utils import report  # matplotlib takes a second to import: first comes all that can be refused
     from peaccel.evaluation.pages import retrievals, sections, tables
 
-    confidence, of_novel = (
-        None if d is None or isinstance(d, Point) else np.asarray(measures.confidence(d), np.float64)
-        for d in (queries, others)
+    sure, of_novel = (
+        None if d is None or isinstance(d, Point) else np.asarray(confidence(d), np.float64) for d in (queries, others)
     )
-    shown = sections(found, confidence, quality, images, of_novel)
+    shown = sections(found, sure, quality, images, of_novel)
     if templates is not None:
         shown += tables(templates.tables(), (templates.summary(),), explained(TemplateResult), text_columns=2)
     if images is not None and of_gallery is not None and len(scores) > 1:

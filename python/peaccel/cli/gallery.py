@@ -16,8 +16,8 @@ from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import unknown
 from peaccel._utils.table_paths import columns_in, is_table
 from peaccel.cli._tables import print_table
-from peaccel.gallery import Gallery
 from peaccel.io._arrow_sources import opened_file
+from peaccel.retrieval.lance import Gallery
 
 __all__ = ["ACTIONS", "main"]
 

@@ -11,7 +11,8 @@ from typing import Literal
 from peaccel import io, retrieval
 from peaccel._utils import options
 from peaccel.cli._search_files import SearchFiles, read, write
-from peaccel.reranker import FaissReranker, faiss_index
+from peaccel.retrieval.faiss import index as faiss_index
+from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
 from peaccel.retrieval.verbs import Ranking
 
 __all__ = ["Rerank", "main"]

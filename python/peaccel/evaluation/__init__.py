@@ -3,15 +3,15 @@
 The way of one evaluation through the floors::
 
     cli/evaluate.py  main                   files -> distributions, what is right
-    protocol.py  evaluate                   checks; one draw of classes for all intervals
+    evaluate.py  evaluate                   checks; one draw of classes for all intervals
         answers.py  as_truth, as_scores         labels, pairs or places -> a relation; names -> scores
         drawn_pairs.py  verification_pairs      right pairs and wrong ones
     answers.py  answered                    for each score: queries by blocks
         retrieval.search                        the ranking of the gallery, without a query's own row
         columns.py  ranked                      metrics.hit_at_k, average_precision_at_r, and those of the caller
-    verifying.py  verified                  AUC, equal error rate, TAR at FAR of the pairs' scores
-    identifying.py  identified              where there are novel queries: FNIR at an FPIR, by each score
-    confidences.py  judged                  of each confidence whether it tells right answers from wrong ones
+    verified_pairs.py  verified             AUC, equal error rate, TAR at FAR of the pairs' scores
+    identification.py  identified           where there are novel queries: FNIR at an FPIR, by each score
+    separation.py  judged                   of each confidence whether it tells right answers from wrong ones
     intervals.py  Resamples                 intervals over classes, of all of these
     results.py  Evaluation                  fields annotated with columns.Column: text, JSON; pages.py makes the report
 
@@ -19,11 +19,9 @@ The way of one evaluation through the floors::
 use, and from which score on to accept an answer.
 """
 
-from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score
-from peaccel.evaluation.choosing_thresholds import choose_pair_threshold, choose_threshold
+from peaccel.evaluation.choose_score import RankedScore, ScoreChoice
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
-from peaccel.evaluation.protocol import evaluate
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
 from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
@@ -40,10 +38,6 @@ __all__ = [
     "TemplateResult",
     "ThresholdChoice",
     "ThresholdResult",
-    "choose_pair_threshold",
-    "choose_score",
-    "choose_threshold",
-    "evaluate",
     "evaluate_templates",
     "mean_interval",
     "simultaneous_intervals",

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel import scores
+from peaccel._utils.arrays import as_numpy, from_given, is_torch
 from peaccel.distributions import Distribution
 from peaccel.evaluation.columns import Metric
 from peaccel.metrics import Relevance
-from peaccel.metrics._ranking import drop_own
+from peaccel.metrics._judged_ranking import drop_own
 from peaccel.metrics._relation import Relation, as_relation
-from peaccel.ops._array import as_numpy, from_given, is_torch
 from peaccel.retrieval.prepared import prepare
 from peaccel.retrieval.verbs import paired, search
 from peaccel.scores import Score

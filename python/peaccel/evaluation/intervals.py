@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.arrays import from_given, quiet
 from peaccel.evaluation.formatting import percent
-from peaccel.ops._array import from_given, quiet
 
 __all__ = ["Interval", "Resamples", "mean_interval", "plainly", "simultaneous_intervals"]
 

@@ -13,13 +13,13 @@ from peaccel import metrics, retrieval
 from peaccel._utils import report
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import on_host
-from peaccel.evaluation.choosing import RankedScore, ScoreChoice
+from peaccel.evaluation.choose_score import RankedScore, ScoreChoice
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.formatting import Table
 from peaccel.evaluation.intervals import Interval
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
-from peaccel.evaluation.verifying import FEWEST
-from peaccel.metrics._arrays import bin_edges
+from peaccel.evaluation.verified_pairs import FEWEST
+from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 

@@ -11,7 +11,7 @@ from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
 from peaccel.evaluation.intervals import Interval, compared, plainly
-from peaccel.evaluation.verifying import AUC, EER, TAR
+from peaccel.evaluation.verified_pairs import AUC, EER, TAR
 from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
 
 __all__ = ["ConfidenceResult", "Evaluation", "OpenSetResult", "ScoreResult"]

@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
+from peaccel.distributions.fuse import fuse, rules
 from peaccel.evaluation.answers import as_scores, given, of_pairs
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, save_json
 from peaccel.evaluation.intervals import Interval, Resamples
-from peaccel.evaluation.verifying import AUC, EER, TAR, verified
-from peaccel.measures.fusing import fuse, rules
+from peaccel.evaluation.verified_pairs import AUC, EER, TAR, verified
 from peaccel.scores import Score
 
 __all__ = ["TemplateEvaluation", "TemplateResult", "evaluate_templates"]

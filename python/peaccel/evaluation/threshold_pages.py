@@ -11,7 +11,7 @@ from peaccel._utils import report
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.pages import calibration, tables
 from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
-from peaccel.evaluation.verifying import FEWEST
+from peaccel.evaluation.verified_pairs import FEWEST
 
 __all__ = ["threshold_sections"]
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
-from peaccel.measures.fitted import FalseMatchLimit, Selection, fewest
+from peaccel.fits.records import FalseMatchLimit, Selection, fewest
 
 __all__ = ["ThresholdChoice", "ThresholdResult"]
 

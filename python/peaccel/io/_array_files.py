@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils import npy_files
+from peaccel._utils.arrays import bfloat16, is_torch
 from peaccel._utils.atomic_files import PathLike, aside, check_output, check_suffix
 from peaccel._utils.table_paths import TABLES, is_table
-from peaccel.distributions import bfloat16
 from peaccel.io._arrow_columns import column_of_file
 from peaccel.io._arrow_sources import arrow
-from peaccel.ops._array import is_torch
 
 __all__ = ["SEVERAL", "existing", "on_host", "read", "write", "write_table", "write_text"]
 

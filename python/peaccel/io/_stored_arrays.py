@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from peaccel._utils.arrays import bfloat16
 from peaccel._utils.atomic_files import aside
-from peaccel.distributions import bfloat16
 
 __all__ = ["StoredArray", "in_safetensors", "new_safetensors"]
 

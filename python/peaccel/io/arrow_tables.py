@@ -8,15 +8,15 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from peaccel._utils.arrays import Numpy, from_given
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.table_paths import columns_in
 from peaccel.distributions import Distribution
+from peaccel.distributions.checks import require_distribution
 from peaccel.io._array_files import on_host
 from peaccel.io._arrow_columns import column_of, ids_of, numbers_of, require_column
 from peaccel.io._arrow_sources import Table, TableSource, arrow, in_blocks, opened, opened_file
 from peaccel.io.states import distribution_of, in_float32, to_state
-from peaccel.ops._array import Numpy, from_given
-from peaccel.validation import require_distribution
 
 __all__ = ["ArrowBlocks", "arrow_blocks", "distribution_in_file", "from_arrow", "to_arrow"]
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.arrays import FLOATING, Numpy, repeated
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
+from peaccel.distributions.checks import checked_k
 from peaccel.io._array_files import existing
 from peaccel.io._stored_arrays import StoredArray, in_safetensors
 from peaccel.io.states import distribution_of, from_state
-from peaccel.ops._array import FLOATING, Numpy, repeated
-from peaccel.validation import checked_k
 
 __all__ = ["BlocksOfFiles", "read_blocks"]
 

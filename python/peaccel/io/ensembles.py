@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.arrays import Numpy, from_given, quiet
 from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.io._array_files import on_host
-from peaccel.ops._array import Numpy, from_given, quiet
 
 __all__ = ["from_ensemble"]
 

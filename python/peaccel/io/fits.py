@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.arrays import Numpy
 from peaccel._utils.atomic_files import PathLike
-from peaccel.io._array_files import existing, on_host, write_text
-from peaccel.io.states import Fit, Plain, to_state
-from peaccel.measures.fitted import (
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import (
     Calibration,
     ConformalSets,
     FalseMatchLimit,
@@ -23,8 +23,8 @@ from peaccel.measures.fitted import (
     Prior,
     Selection,
 )
-from peaccel.measures.plda import Plda
-from peaccel.ops._array import Numpy
+from peaccel.io._array_files import existing, on_host, write_text
+from peaccel.io.states import Fit, Plain, to_state
 
 __all__ = ["read_fit", "write_fit"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
+from peaccel.fits.plda import Plda
 from peaccel.io._array_files import read
-from peaccel.measures.plda import Plda
 
 __all__ = ["read_plda"]
 

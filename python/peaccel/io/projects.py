@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.arrays import Numpy, from_given, quiet
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
 from peaccel.io._array_files import on_host, read
-from peaccel.ops._array import Numpy, from_given, quiet
 
 __all__ = ["from_norms", "from_pcmepp", "from_pfe", "from_prolip", "from_url"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.arrays import from_given
 from peaccel._utils.atomic_files import PathLike
 from peaccel.io._array_files import SEVERAL, on_host, read, write, write_table, write_text
-from peaccel.ops._array import from_given
 
 __all__ = ["RANKINGS", "read_candidates", "read_ids", "read_labels", "read_ranking", "write_ranking"]
 

@@ -8,8 +8,10 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
+from peaccel._utils.arrays import dtype_name
 from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
-from peaccel.measures.fitted import (
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import (
     Calibration,
     ConformalSets,
     FalseMatchLimit,
@@ -18,8 +20,6 @@ from peaccel.measures.fitted import (
     Prior,
     Selection,
 )
-from peaccel.measures.plda import Plda
-from peaccel.ops._array import dtype_name
 
 __all__ = ["Fit", "Plain", "distribution_of", "from_state", "in_float32", "to_state"]
 

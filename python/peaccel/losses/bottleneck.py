@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from peaccel import measures, special
+from peaccel import special
 from peaccel.distributions import Normal, VonMisesFisher
+from peaccel.distributions.kl import kl
 from peaccel.losses.base import Loss, require_kind
 
 __all__ = ["PriorDivergence"]
@@ -75,5 +76,5 @@ class PriorDivergence(Loss[Normal | VonMisesFisher]):
             log_norm = special.vmf_log_norm(d.dim, torch.stack([kappa, torch.full_like(kappa, 1e-6)]))
             value: Tensor = (kappa + log_norm[0] - log_norm[1]).mean()
             return value.to(d.mu.dtype)
-        divergences: Tensor = measures.kl(d, prior)
+        divergences: Tensor = kl(d, prior)
         return divergences.mean()

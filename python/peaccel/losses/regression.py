@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from peaccel import measures, special
+from peaccel import special
 from peaccel.distributions import Normal, VonMisesFisher
+from peaccel.distributions.log_prob import log_prob
 from peaccel.losses.base import Loss, require_kind
 from peaccel.losses.margin import require_labels
 
@@ -85,7 +86,7 @@ class ClassLikelihood(Loss[Normal | VonMisesFisher]):
         if isinstance(d, VonMisesFisher) and self.variant == "published":
             log_density = published_log_density(d, own)
         else:
-            log_density = measures.log_prob(d, own)
+            log_density = log_prob(d, own)
         return -log_density.mean()
 
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
+from peaccel.distributions.triplet_probability import Spread, moments_on_sphere, spread_on_sphere
 from peaccel.losses._batch import all_different, all_equal, listed, mean_of, pairs_of, square_distances, unit_means
 from peaccel.losses.base import Loss, require_kind
-from peaccel.measures.triplet_margins import Spread, moments_on_sphere, spread_on_sphere
 
 __all__ = ["BayesianTriplet", "Triplet", "TripletRegression"]
 

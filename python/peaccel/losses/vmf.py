@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear, normalize
 
-from peaccel import measures, special
+from peaccel import special
 from peaccel.distributions import Point, VonMisesFisher
+from peaccel.distributions.sample import sample
 from peaccel.heads import from_embedding
 from peaccel.losses.base import Loss, first_row, require_kind
 from peaccel.losses.margin import require_labels
@@ -129,7 +130,7 @@ class VMFLoss(Loss[Point | VonMisesFisher]):
         if isinstance(d, Point):
             d = from_embedding(self.alpha.to(d.mu.dtype) * d.mu)
         weight, scale = self.weight.to(d.mu.dtype), self.log_scale.to(d.mu.dtype).exp()
-        draws = measures.sample(d, self.samples, seed, first_row=first_row(len(d))).flatten(0, 1)
+        draws = sample(d, self.samples, seed, first_row=first_row(len(d))).flatten(0, 1)
         own = from_embedding(weight[labels])
         cosines: Tensor = (d.mu * own.mu).sum(1) * mean_length(d)
         partition: Tensor
@@ -161,7 +162,7 @@ class VMFLoss(Loss[Point | VonMisesFisher]):
         weight, scale = self.weight.to(d.mu.dtype), self.log_scale.to(d.mu.dtype).exp()
         log_norms = special.vmf_log_norm(d.dim, torch.linalg.vector_norm(weight, dim=1))
         found = []
-        for rows in measures.sample(d, self.samples, seed).split(64, dim=1):
+        for rows in sample(d, self.samples, seed).split(64, dim=1):
             if self.deterministic_classes:
                 logits = linear(scale * rows, normalize(weight))
             else:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from peaccel import measures
 from peaccel.distributions import Point
+from peaccel.distributions.sample import sample
 from peaccel.losses.base import first_row
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.margin import ArcFace, CosFace
@@ -38,7 +38,7 @@ def draws(backbone: nn.Module, head: nn.Module, classifier: ArcFace | CosFace, s
 
     def classify_draws(batch: Batch, step: Step) -> Terms:
         d = head(backbone(batch.inputs))
-        z = measures.sample(d, 1, step.seed, first_row=first_row(len(d)))[0]
+        z = sample(d, 1, step.seed, first_row=first_row(len(d)))[0]
         name = settings.classifier.loss
         classifier.margin = settings.classifier.margin_at(step)
         return {name: classifier(Point(z), batch.labels), "kl": settings.kl * divergence(d, batch.labels)}

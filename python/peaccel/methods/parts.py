@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from peaccel import measures
 from peaccel.distributions import Normal, Point
+from peaccel.fits.fit_prior import fit_prior
+from peaccel.fits.records import Prior
 from peaccel.heads import MeanHead, NormalHead, PointHead, UncertaintyHead, VarianceHead, VonMisesFisherHead, widened
 from peaccel.losses.base import Loss
 from peaccel.losses.margin import ArcFace, CosFace
-from peaccel.measures.fitted import Prior
 from peaccel.methods.method import AtLeast1, Batch, Group, Positive, Schedule, Share, Stage, Step, Terms, Training
 
 __all__ = [
@@ -188,7 +188,7 @@ def init_scale_within_classes(
     """
     seen = [(points(head, features(batch)).mu, batch.labels) for batch in batches]
     mu, labels = (torch.cat(column) for column in zip(*seen, strict=True))
-    prior = measures.fit_prior(Normal(mu, torch.ones_like(mu)), labels)
+    prior = fit_prior(Normal(mu, torch.ones_like(mu)), labels)
     init_scale_from_distance(head, dim, (mu.var(0) - prior.var).sum().item())
     return prior
 

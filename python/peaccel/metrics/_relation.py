@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_array, as_numbers
+from peaccel.metrics._numbers import as_array, as_numbers
 
 __all__ = ["Labels", "Relation", "Relevance", "as_relation"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_classes, as_flags, as_numbers, require_length
+from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics.verification import accuracy, auroc
 
 __all__ = ["ceda", "r_auroc", "truncated_rows"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_numbers, as_shares, require_length
+from peaccel.metrics._numbers import as_numbers, as_shares, require_length
 from peaccel.metrics.verification import above, as_far, as_pairs, thresholds
 
 __all__ = ["RejectVerification", "pair_uncertainty", "reject_verification"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel.metrics._arrays import as_flags, as_numbers, require_length
+from peaccel.metrics._numbers import as_flags, as_numbers, require_length
 
 __all__ = ["precision_recall_auc", "precision_recall_auc_at_1"]
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_array, as_flags, as_numbers, as_shares, require_length, require_unit
-from peaccel.metrics._ranking import as_ids, blocks
+from peaccel.metrics._judged_ranking import as_ids, blocks
+from peaccel.metrics._numbers import as_array, as_flags, as_numbers, as_shares, require_length, require_unit
 from peaccel.metrics.retrieval import map_at_r
 
 __all__ = [

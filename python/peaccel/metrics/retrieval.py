@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._ranking import JudgedRanking
+from peaccel.metrics._judged_ranking import JudgedRanking
 from peaccel.metrics._relation import Relation
 
 __all__ = [

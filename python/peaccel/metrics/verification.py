@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_array, as_flags, as_numbers, require_length
+from peaccel.metrics._numbers import as_array, as_flags, as_numbers, require_length
 
 __all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_far", "verification_accuracy"]
 

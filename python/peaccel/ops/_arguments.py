@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from peaccel.ops._array import Array
+from peaccel._utils.arrays import Array
 from peaccel.ops._definitions import Draws, Gradients, Inputs, PairOp
 
 __all__ = ["RANKED", "Signature", "pack", "pack_ranked", "unpack_ranked"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from peaccel import _core
+from peaccel._utils.arrays import Array, Numpy, as_numpy, as_stored
 from peaccel.ops import _numpy
-from peaccel.ops._array import Array, Numpy, as_numpy, as_stored
 from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
 
 __all__ = [

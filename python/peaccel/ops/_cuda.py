@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from peaccel import _core
-from peaccel.ops._array import Array, dtype_name, require_same_kind
+from peaccel._utils.arrays import Array, dtype_name, require_same_kind
 from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from peaccel import _core
-from peaccel.ops._array import Array
+from peaccel._utils.arrays import Array
 
 __all__ = ["Draws", "Gradients", "Inputs", "Op", "PairOp", "SampleOp", "listed", "pair_op", "records", "scores_shape"]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.arrays import Array, is_torch, is_traced
 from peaccel.ops import _autograd, _cpu, _cuda, _numpy
-from peaccel.ops._array import Array, is_torch, is_traced
 from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, records
 from peaccel.ops._torch import Torch
 

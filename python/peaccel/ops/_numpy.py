@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peaccel import _core
-from peaccel.ops._array import Array, as_stored, lies_adjacent, widened
+from peaccel._utils.arrays import Array, as_stored, lies_adjacent, widened
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.ops._definitions import Draws, Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
-from peaccel.ops._seed import SEEDS, as_integer
 
 __all__ = ["codes", "elementwise", "panels", "rerank", "sample", "sample_backward", "score", "score_backward", "search"]
 

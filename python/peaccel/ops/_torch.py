@@ -11,9 +11,9 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from peaccel._utils.arrays import FLOATING, dtype_name
 from peaccel.ops import _autograd, _cpu, _cuda
 from peaccel.ops._arguments import RANKED, Signature, pack, pack_ranked, unpack_ranked
-from peaccel.ops._array import FLOATING, dtype_name
 from peaccel.ops._definitions import Inputs, Op, PairOp, SampleOp, scores_shape
 
 __all__ = ["Torch"]

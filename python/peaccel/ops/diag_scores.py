@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from peaccel.ops._array import Array
+from peaccel._utils.arrays import Array
 from peaccel.ops._definitions import pair_op
 
 

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from peaccel.ops._array import Array, namespace
+from peaccel._utils.arrays import Array, namespace
 from peaccel.ops._definitions import pair_op
 from peaccel.ops.bessel import iv_ratio, vmf_log_norm
 

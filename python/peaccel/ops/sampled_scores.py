@@ -6,7 +6,7 @@ on the numbers of its two rows alone, so they are the same for every verb. Score
 
 from __future__ import annotations
 
-from peaccel.ops._array import Array
+from peaccel._utils.arrays import Array
 from peaccel.ops._definitions import PairOp
 from peaccel.ops.bessel import vmf_log_norm
 

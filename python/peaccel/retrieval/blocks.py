@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from peaccel._utils.arrays import Array, as_numpy, device_of, dtype_name, is_torch, namespace
+from peaccel._utils.seeds import as_seed, is_source
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch, namespace
-from peaccel.ops._seed import as_seed, is_source
+from peaccel.distributions.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
 from peaccel.retrieval.prepared import Prepared, ScorePlan, plan
 from peaccel.scores import Score, get
 from peaccel.scores._common_variance import common_variance
-from peaccel.validation import checked_candidates, compute_dtype, converted, plural, require_distribution
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

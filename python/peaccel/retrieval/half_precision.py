@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.arrays import HALVES, as_numpy, as_stored, is_torch
 from peaccel.distributions import Distribution
-from peaccel.ops._array import HALVES, as_numpy, as_stored, is_torch
-from peaccel.validation import converted
+from peaccel.distributions.checks import converted
 
 __all__ = ["rounded"]
 

@@ -9,9 +9,7 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from peaccel.distributions import Distribution
-from peaccel.ops import Inputs, _numpy
-from peaccel.ops._array import (
+from peaccel._utils.arrays import (
     FLOATING,
     FLOATS,
     HALVES,
@@ -31,12 +29,14 @@ from peaccel.ops._array import (
     quiet,
     widened,
 )
+from peaccel.distributions import Distribution
+from peaccel.distributions.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
+from peaccel.ops import Inputs, _numpy
 from peaccel.ops._dispatch import differentiates, transformed
 from peaccel.retrieval.half_precision import rounded
 from peaccel.scores import Pair, Score, get
 from peaccel.scores._common_variance import common_variance, weighted_pair
 from peaccel.scores._inputs import AS_THEY_LIE
-from peaccel.validation import checked_candidates, compute_dtype, converted, plural, require_distribution
 
 __all__ = ["Prepared", "ScorePlan", "gallery_inputs", "plan", "prepare"]
 

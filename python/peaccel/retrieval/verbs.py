@@ -16,13 +16,13 @@ from typing import Literal
 import numpy as np
 
 from peaccel import ops
+from peaccel._utils.arrays import Array, ArrayT, Given, as_numpy, dtype_name, full, is_torch
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, ArrayT, Given, as_numpy, dtype_name, full, is_torch
+from peaccel.distributions.checks import checked_k
 from peaccel.retrieval.blocks import BlockPlans, ListedRows, each_block, in_blocks
-from peaccel.retrieval.merging import Ranking, merge
 from peaccel.retrieval.prepared import Prepared, ScorePlan, plan
+from peaccel.retrieval.ranking import Ranking, merge
 from peaccel.scores import Score, get
-from peaccel.validation import checked_k
 
 __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from peaccel._utils.arrays import FLOATS, Array, dtype_name, is_torch, namespace
 from peaccel.distributions import Distribution
+from peaccel.distributions.checks import cast
 from peaccel.ops import dot_scores
-from peaccel.ops._array import FLOATS, Array, dtype_name, is_torch, namespace
 from peaccel.scores._score import KernelInputs, Pair, Params
-from peaccel.validation import cast
 
 __all__ = ["common_variance", "ranking_weights", "weighted_pair"]
 

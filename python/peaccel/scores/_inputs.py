@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.arrays import Array, is_torch, namespace
 from peaccel.distributions import Distribution
+from peaccel.distributions.checks import order
 from peaccel.ops import bessel
-from peaccel.ops._array import Array, is_torch, namespace
 from peaccel.scores._score import KernelInputs, Params
-from peaccel.validation import order
 
 
 def constant(d: Distribution, value: float) -> Array:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from peaccel._utils.arrays import Array, as_numpy, is_torch
+from peaccel._utils.seeds import SEEDS, as_integer, as_seed, is_source
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, is_torch
 from peaccel.ops._definitions import Draws, PairOp
-from peaccel.ops._seed import SEEDS, as_integer, as_seed, is_source
 
 __all__ = [
     "INTEGERS",

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from peaccel._utils.arrays import Array, is_torch, namespace
+from peaccel.distributions.checks import EUCLIDEAN, order
 from peaccel.ops import PairOp, bessel, diag_scores, dot_scores
-from peaccel.ops._array import Array, is_torch, namespace
 from peaccel.scores._inputs import centred_isotropic, centred_rows, is_centred, isotropic, like, normal_rows, vmf
 from peaccel.scores._score import (
     ISOTROPIC,
@@ -22,7 +23,6 @@ from peaccel.scores._score import (
     WeightedSquares,
     every,
 )
-from peaccel.validation import EUCLIDEAN, order
 
 __all__ = ["inclusion", "llr", "mls", "neg_kl", "neg_mahalanobis", "ppk"]
 

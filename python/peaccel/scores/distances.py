@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from peaccel._utils.arrays import Array
+from peaccel.distributions.checks import EUCLIDEAN
 from peaccel.ops import dot_scores
-from peaccel.ops._array import Array
 from peaccel.scores._inputs import (
     direction,
     like,
@@ -34,7 +35,6 @@ from peaccel.scores._score import (
     Shared,
     every,
 )
-from peaccel.validation import EUCLIDEAN
 
 __all__ = [
     "cosine",

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.arrays import Array, namespace
+from peaccel.distributions.checks import EUCLIDEAN
 from peaccel.ops import PairOp, dot_scores, sampled_scores
-from peaccel.ops._array import Array, namespace
 from peaccel.scores._inputs import isotropic, like, location, normal_rows, row_sums, vmf
 from peaccel.scores._score import ISOTROPIC, SCALAR, ByWord, Choice, Kinds, Pair, Params, Score, every
-from peaccel.validation import EUCLIDEAN
 
 __all__ = ["el_nivmf", "hib", "neg_sampled_l2", "nivmf", "sampled_cosine"]
 

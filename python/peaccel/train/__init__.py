@@ -13,7 +13,7 @@ The way of one batch through the floors::
     loop.py  fit                            a stage: its start on batches, then its epochs
         batch_sampling.py  balanced, deliver    rows of a batch; Batch: inputs, labels, rows
     methods/<paper>.py  Stage.loss          the terms of the loss, by name
-        backbones/, heads.py                    images -> features -> a distribution
+        train/backbones/, heads.py                    images -> features -> a distribution
         losses/<family>.py                      a distribution and labels -> a number
     retrieval.pairwise, measures.sample     from here on as `rust/kernels/mod.rs` draws it
     loop.py                                 backward, a clipped step, the schedule

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from peaccel import measures, metrics, retrieval, scores
+from peaccel import metrics, retrieval, scores
 from peaccel.distributions import Point
+from peaccel.distributions.confidence import confidence
 from peaccel.methods.method import Method, Training
 from peaccel.scores import Score
 from peaccel.train.embedding import embed
@@ -158,7 +159,7 @@ def _with_severity(method: Method, d: Any, items: Items) -> float | None:
     if items.quality is None or method.confidence == "-":
         return None
     kind = None if method.confidence == "default" else method.confidence
-    confidence = np.asarray(measures.confidence(d, kind))
-    if min(np.ptp(confidence), np.ptp(items.quality)) == 0:
+    sure = np.asarray(confidence(d, kind))
+    if min(np.ptp(sure), np.ptp(items.quality)) == 0:
         return 0.0
-    return metrics.spearman(items.quality, confidence)
+    return metrics.spearman(items.quality, sure)

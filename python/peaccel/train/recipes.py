@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RECIPES", "check_row", "label", "method_of", "ranges", "recipe"]
 
-FOLDER = Path(__file__).parent.parent / "recipes"
+FOLDER = Path(__file__).parents[1] / "methods" / "recipes"
 
 RECIPES = tuple(sorted({path.stem for path in FOLDER.glob("*.toml")} - {"demo", "digits"}))
 """The names of the recipes, one for each row of the papers' table."""

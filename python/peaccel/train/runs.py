@@ -19,16 +19,17 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import nn
 
-from peaccel import backbones, methods, scores
+from peaccel import methods, scores
 from peaccel._core import __version__
 from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
-from peaccel.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
 from peaccel.heads import Covariates
 from peaccel.methods.method import AtLeast0, Method, Training
 from peaccel.scores import Score
+from peaccel.train import backbones
+from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.train.batch_sampling import take
 from peaccel.train.checkpoint import load_tensors, load_weights, save_weights
 from peaccel.train.diagnostics import above_chance
@@ -94,7 +95,7 @@ class Run(Job):
     skip_bad: bool = False
     """Leave out images that cannot be read."""
     backbone: str = "auto"
-    """A name of peaccel.backbones or timm; auto is a small network for digits, none for features, else resnet50."""
+    """A backbone of peaccel or of timm; auto is a small network for digits, none for features, else resnet50."""
     weights: Path | None = None
     """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     pooling: Literal["own", "avg", "avg+max", "gem"] = "own"

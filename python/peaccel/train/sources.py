@@ -18,11 +18,11 @@ from torch.utils.data import Dataset, Subset
 from peaccel import data
 from peaccel._utils import config
 from peaccel._utils.progress_bar import ProgressBar
-from peaccel.backbones import ImageInput
 from peaccel.data import CAPTIONED, COMPOSED, READERS, check_name, digits
 from peaccel.data.corruption import corrupted
 from peaccel.data.datasets import CaptionFeatures, Captions, Features, Images
 from peaccel.data.images import ImageRows, unreadable
+from peaccel.train.backbones import ImageInput
 from peaccel.train.batch_sampling import Data, length, take
 
 __all__ = ["Items", "digits_settings", "of_digits", "of_features", "open_captions", "open_items"]
@@ -63,8 +63,8 @@ class Items:
 
 
 def digits_settings(quick: bool = False) -> digits.DigitsSettings:
-    """Sizes and corruption of the N-digit numbers, of recipes/digits.toml; `quick` shrinks them to seconds."""
-    path = Path(__file__).parent.parent / "recipes" / "digits.toml"
+    """Sizes and corruption of the N-digit numbers, of methods/recipes/digits.toml; `quick` shrinks them to seconds."""
+    path = Path(__file__).parents[1] / "methods" / "recipes" / "digits.toml"
     values = config.read_mapping(path)
     if quick:
         values = config.merge(values, {"classes": [60, 20, 40], "images_per_class": [8, 4, 4, 2]})

@@ -1,0 +1,196 @@
+"""Checks of arguments that scores, verbs and measures share, and the dtypes and orders that their kernels take."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from peaccel._utils.arrays import (
+    HALVES,
+    Array,
+    describe,
+    device_of,
+    dtype_name,
+    from_given,
+    is_torch,
+    namespace,
+    on_host,
+    require_same_kind,
+)
+from peaccel._utils.suggestions import require_classes
+from peaccel.distributions.classes import Distribution
+
+__all__ = [
+    "EUCLIDEAN",
+    "NORMALS",
+    "cast",
+    "checked_candidates",
+    "checked_k",
+    "class_numbers",
+    "compute_dtype",
+    "converted",
+    "finite_numbers",
+    "flags",
+    "order",
+    "plural",
+    "require_distribution",
+    "require_kind",
+    "require_pair",
+    "require_shares",
+]
+
+NORMALS = ("normal_isotropic", "normal_diagonal")
+EUCLIDEAN = (*NORMALS, "point")  # kinds of items whose means may lie anywhere in space
+
+K_MAX = 2**31 - 1
+
+
+# -- dtypes and orders -------------------------------------------------------------------------------------------------
+
+
+def compute_dtype(x: Array) -> str:
+    """The name of the dtype in which kernels compute: that of x, but float32 for 16-bit floats."""
+    name = dtype_name(x)
+    return "float32" if name in HALVES else name
+
+
+def cast(x: Array, dtype: str) -> Array:
+    """The array in the dtype of this name; x itself where it has it already."""
+    return x.to(getattr(namespace(x), dtype)) if is_torch(x) else x.astype(dtype, copy=False)
+
+
+def converted(d: Distribution, dtype: str) -> Distribution:
+    """The items in the dtype of this name; d itself where it has it already."""
+    return d if dtype_name(d.mu) == dtype else d.to(dtype)
+
+
+def order(v: float, like: Array) -> Any:
+    """The order of a Bessel function, as an op takes it beside an array of this kind."""
+    return v if is_torch(like) else np.asarray(v, np.float64)
+
+
+# -- distributions -----------------------------------------------------------------------------------------------------
+
+
+def require_distribution(owner: str, name: str, d: object) -> None:
+    """Refuse anything but a distribution: TypeError."""
+    if not isinstance(d, Distribution):
+        hint = "; plain vectors go in pe.Point(x)" if is_torch(d) or isinstance(d, np.ndarray) else ""
+        raise TypeError(f"{owner}: {name} must be a distribution, got {type(d).__name__}{hint}")
+
+
+def require_kind(owner: str, name: str, d: object, kinds: tuple[str, ...], what: str) -> str:
+    """The kind of d, which must be one of these and not negative; `what` says in the error what they have in common."""
+    kind = d.kind if isinstance(d, Distribution) else type(d).__name__
+    if kind not in kinds:
+        raise TypeError(f"{owner}: {name} must be a distribution {what} ({', '.join(kinds)}), got {kind}")
+    assert isinstance(d, Distribution)
+    d.check_signs()
+    return kind
+
+
+def require_pair(owner: str, pair: dict[str, Any], accepted: list[tuple[str, str]]) -> None:
+    """Refuse two distributions, by the names of the arguments, that are negative or cannot be taken row by row."""
+    for name, d in pair.items():
+        if not isinstance(d, Distribution):
+            raise TypeError(f"{owner}: {name} must be a distribution, got {type(d).__name__}")
+    (first, a), (second, b) = pair.items()
+    if (a.kind, b.kind) not in accepted:
+        known = ", ".join(f"{x} x {y}" for x, y in accepted)
+        raise TypeError(f"{owner}: no closed form for {a.kind} x {b.kind} ({first} x {second}), only {known}")
+    require_same_kind(owner, second, b.mu, first, a.mu)
+    if a.dim != b.dim:
+        raise ValueError(f"{owner}: dim of {second} is {b.dim}, expected {a.dim} like {first}")
+    if len(a) != len(b):
+        raise ValueError(f"{owner}: {second} has {len(b)} items, expected {len(a)} like {first}")
+    if a.mu.dtype != b.mu.dtype:
+        raise ValueError(f"{owner}: {second} has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like {first}")
+    for d in (a, b):
+        d.check_signs()
+
+
+def plural(device: str) -> str:
+    """How error messages describe arrays on a device, such as "torch tensors on cpu"."""
+    return describe(device).removeprefix("a ").replace("array", "arrays").replace("tensor", "tensors")
+
+
+# -- retrieval ---------------------------------------------------------------------------------------------------------
+
+
+def checked_k(owner: str, k: int, name: str = "k") -> int:
+    """How many items are to be found, an integer from 1 on."""
+    try:
+        k = k if isinstance(k, int) else operator.index(k)  # torch.compile makes constants of it
+    except TypeError:
+        raise TypeError(f"{owner}: {name} must be an integer, got {type(k).__name__}") from None
+    if not 1 <= k <= K_MAX:
+        raise ValueError(f"{owner}: {name} is {k}, expected 1 .. {K_MAX}")
+    return k
+
+
+def checked_candidates(owner: str, mu: Array, candidates: Array) -> Array:
+    """The candidates as int64 [Q, K], of the kind of array of the queries' means [Q, D]."""
+    if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
+        try:
+            candidates = from_given(owner, "candidates", candidates)
+            candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
+        except ValueError:
+            raise ValueError(f"{owner}: candidates have rows of different lengths, expected [Q, K]") from None
+    if candidates.ndim != 2 or candidates.shape[0] != mu.shape[0]:
+        shape = tuple(candidates.shape)
+        raise ValueError(f"{owner}: candidates have shape {shape}, expected ({mu.shape[0]}, K): a row per query")
+    name = dtype_name(candidates)
+    if not name.startswith(("int", "uint")):
+        raise ValueError(f"{owner}: candidates have dtype {name}, expected an integer dtype")
+    device, expected = device_of(candidates), device_of(mu)
+    if device != expected:
+        raise TypeError(f"{owner}: candidates are {plural(device)}, expected {plural(expected)} like queries")
+    if is_torch(candidates):
+        return candidates.long()
+    if name == "uint64" and candidates.size and candidates.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{owner}: candidates hold id {candidates.max()}, beyond int64")
+    return candidates.astype(np.int64, copy=False)
+
+
+# -- numbers of pairs and answers --------------------------------------------------------------------------------------
+
+
+def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> Array:
+    """[P] finite numbers as float64, at least one."""
+    found = on_host(owner, name, x)
+    if found.ndim != 1 or found.dtype.kind not in "fiu" or not len(found) or length not in (None, len(found)):
+        expected = f"({'P' if length is None else length},)"
+        raise ValueError(
+            f"{owner}: {name} have shape {found.shape} and dtype {found.dtype}, expected numbers {expected}"
+        )
+    found = found.astype(np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{owner}: {name} are not finite in place {int(np.argmin(np.isfinite(found)))}")
+    return found
+
+
+def flags(owner: str, name: str, x: Any, shape: tuple[int, ...]) -> Array:
+    """Booleans of this shape, of booleans or of 0 and 1."""
+    found = on_host(owner, name, x)
+    if found.shape != shape or not (found.dtype.kind in "biu" and ((found == 0) | (found == 1)).all()):
+        what = f"shape {found.shape} and dtype {found.dtype}"
+        raise ValueError(f"{owner}: {name} have {what}, expected booleans {shape}")
+    return found.astype(bool)
+
+
+def require_shares(owner: str, **shares: Any) -> None:
+    """Refuse what is no number between 0 and 1."""
+    for name, value in shares.items():
+        if not (isinstance(value, (int, float)) and 0 < value < 1):
+            raise ValueError(f"{owner}: {name} is {value!r}, expected a number between 0 and 1")
+
+
+def class_numbers(owner: str, name: str, classes: Array, length: int) -> Array:
+    """[length] the number of each item's class, from 0 on."""
+    names = on_host(owner, name, classes)
+    if names.shape != (length,):
+        raise ValueError(f"{owner}: {name} have shape {names.shape}, expected ({length},)")
+    require_classes(owner, name, names)
+    return np.asarray(np.unique(names, return_inverse=True)[1])

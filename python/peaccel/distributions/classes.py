@@ -1,0 +1,537 @@
+"""Batches of distributions: what a probabilistic embedding is. Data and no maths; scores and measures do the computing.
+
+A distribution holds N items of dimension D in one or two arrays: all numpy or all torch, of one dtype (float16,
+bfloat16, float32 or float64), on one device. The arrays are kept as given, never copied. Constructors look at kinds,
+shapes, dtypes and devices only; ``validate()`` is what scans the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+
+import numpy as np
+
+from peaccel._utils.arrays import (
+    FLOATING,
+    HALVES,
+    Array,
+    ArrayT,
+    Given,
+    KindT,
+    NotArrayError,
+    Numpy,
+    as_array,
+    as_numpy,
+    bfloat16,
+    device_of,
+    dtype_name,
+    is_repeated,
+    is_torch,
+    is_traced,
+    namespace,
+    numpy_dtype,
+    repeated,
+    require_same_kind,
+)
+from peaccel.ops._dispatch import transformed
+
+__all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
+__all__ += ["bfloat16"]  # for io, which imports nothing below this module
+
+# How far from 1 the norm of a direction may be: rounding to bfloat16 alone moves it by up to 2e-3, to float16 by 5e-4.
+UNIT_TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-3, "bfloat16": 1e-2}
+
+LOOKED_AT = 64  # rows that check_signs() looks at
+
+BLOCK = 1 << 14  # rows that validate() scans at a time, so that its temporaries stay small beside a gallery
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Distribution(Generic[ArrayT]):
+    """The base class of the five distributions: N items of dimension D, indexed along the first axis.
+
+    Lists, numbers and columns of data frames are taken too; lists and integers become float64 as mu, mu's dtype beside
+    it. A parameter that is one number, [1], [1, 1] or [N, 1] is that of every item or dimension, [1, D] that of every
+    item; it is kept as a view.
+
+    Examples
+    --------
+    >>> def count(d: pe.Distribution) -> str:
+    ...     return f"{len(d)} items of kind {d.kind}"
+    >>> count(pe.Point([[0.0, 1.0], [1.0, 0.0]]))
+    '2 items of kind point'
+    >>> isinstance(pe.Normal([[0.0, 1.0]], var=[0.1]), pe.Distribution)
+    True
+    """
+
+    mu: ArrayT
+
+    _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
+    _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array
+    _unit: ClassVar[bool] = False  # whether the rows of mu are directions
+    _min_dim: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        for name in self._names:
+            given = getattr(self, name)
+            if name == "mu":
+                x = as_array(given, type(self).__name__, name)
+                self._check_mu(x)
+            else:
+                x = self._parameter(name, as_array(given, type(self).__name__, name, like=self.mu))
+            if x is not given:
+                object.__setattr__(self, name, x)
+
+    def _check_mu(self, mu: Array) -> None:
+        shape = tuple(mu.shape)
+        if len(shape) != 2:
+            hint = f": a single item needs shape (1, {shape[0]})" if len(shape) == 1 else ""
+            raise ValueError(f"{type(self).__name__}: mu has shape {shape}, expected (N, D){hint}")
+        if shape[1] < self._min_dim:
+            raise ValueError(f"{type(self).__name__}: mu has shape {shape}, expected (N, D) with D >= {self._min_dim}")
+
+    def _parameter(self, name: str, x: Array) -> Array:
+        """A parameter, checked: [N] or [N, D], as views where one number or row is given for all."""
+        owner = type(self).__name__
+        require_same_kind(owner, name, x, "mu", self.mu)
+        if x.dtype != self.mu.dtype:
+            raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected {dtype_name(self.mu)} like mu")
+        shape, like = tuple(x.shape), tuple(self.mu.shape)
+        if len(shape) in self._kinds and shape == like[: len(shape)]:
+            # One row under a new axis is its item's own, though numpy gives such an axis the stride of a repeated one.
+            own = shape[0] == 1 and isinstance(x, np.ndarray) and x.strides[0] == 0 and x.flags.writeable
+            return x.copy() if own else x
+        per_item, per_dimension = 1 in self._kinds, 2 in self._kinds
+        if shape in ((), (1,), (1, 1)):  # one number for all items and dimensions
+            return repeated(x.reshape(1) if per_item else namespace(x).broadcast_to(x, (1, like[1])), like[0])
+        if shape == (like[0], 1):
+            return x.reshape(-1) if per_item else namespace(x).broadcast_to(x, like)
+        if per_dimension and shape == (1, like[1]):
+            return repeated(x, like[0])
+        expected = " or ".join(str(like[:rank]) for rank in self._kinds)
+        hint = ""
+        if per_dimension and shape in (like[:1], like[1:]):
+            hint = f": use {name}[:, None]" if shape == like[:1] else f": use {name}[None]"
+        raise ValueError(f"{owner}: {name} has shape {shape}, expected {expected} like mu{hint}")
+
+    @property
+    def kind(self) -> str:
+        """The name by which scores and measures choose a formula: "normal_isotropic", "normal_diagonal", "vmf", ..."""
+        return self._kinds[getattr(self, self._names[-1]).ndim]
+
+    @property
+    def dim(self) -> int:
+        """D, the number of dimensions."""
+        return int(self.mu.shape[1])
+
+    @property
+    def arrays(self) -> tuple[ArrayT, ...]:
+        """The arrays in the order of the constructor: ``type(d)(*d.arrays)`` equals d."""
+        return tuple(getattr(self, name) for name in self._names)
+
+    def __len__(self) -> int:
+        """N, the number of items."""
+        return int(self.mu.shape[0])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> None:
+        """Refuse to become an array: it would be one of single items, taken one by one for minutes.
+
+        Typed as giving None, so that no type checker takes a distribution for an array either.
+        """
+        names = " or ".join(f".{name}" for name in self._names)
+        raise NotArrayError(f"expected an array, got a distribution, {self!r}; give its {names}")
+
+    def __getitem__(self, index: Any) -> Self:
+        """The items at ``index``: an int (a batch of 1), a slice, or a 1-D array of ints or bools, of either kind.
+
+        Raises
+        ------
+        IndexError, TypeError
+            An int out of range, or a mask of another length than the distribution; an index of any other type.
+        """
+        rows = index if isinstance(index, slice) else self._rows(index)
+        mu, *others = self.arrays
+        taken: Array = mu[rows]
+        return type(self)(taken, *[repeated(x[:1], len(taken)) if _is_common(x) else x[rows] for x in others])
+
+    def _rows(self, index: Any) -> slice | Array:
+        """The index of the arrays: a slice for an int, else an array of the distribution's own kind."""
+        owner = type(self).__name__
+        if isinstance(index, int | np.integer) and not isinstance(index, bool):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"{owner}: index {index} is out of range for {len(self)} items")
+            start = int(index) % len(self)
+            return slice(start, start + 1)
+        if isinstance(index, tuple):
+            raise TypeError(f"{owner}: index is {index}, expected rows alone; a list of several")
+        if isinstance(index, list) and not index:
+            index = np.empty(0, np.intp)  # an empty list has no dtype of its own, and numpy would call it float64
+        rows = as_array(index, owner, "index", floating=False)
+        is_mask, is_int = dtype_name(rows) == "bool", "int" in dtype_name(rows)
+        if is_int and rows.ndim == 0:
+            return self._rows(int(rows))
+        if not (is_mask or is_int) or rows.ndim != 1:
+            found = f"{dtype_name(rows)} of shape {tuple(rows.shape)}"
+            raise TypeError(f"{owner}: index must be an int, a slice, or a 1-D array of ints or bools, got {found}")
+        if is_mask and len(rows) != len(self):
+            raise IndexError(f"{owner}: index is a mask of length {len(rows)}, expected {len(self)}")
+        if not is_torch(self.mu):
+            return as_numpy(rows)
+        torch = namespace(self.mu)
+        # torch would take uint8 for a mask.
+        return torch.as_tensor(rows, dtype=torch.bool if is_mask else torch.int64, device=self.mu.device)
+
+    def __repr__(self) -> str:
+        shape = f"N={len(self)}, D={self.dim}"
+        return f"{type(self).__name__}({shape}, {dtype_name(self.mu)}, {device_of(self.mu)})"
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The same items in another dtype or on another device.
+
+        Takes the name of a dtype ("float32"), a dtype, or for tensors whatever ``torch.Tensor.to`` takes; ValueError
+        where the dtype is not one of the four, a device is asked of numpy arrays, or torch has no such device.
+        """
+        if is_torch(self.mu):
+            dtypes = {name: getattr(namespace(self.mu), name) for name in FLOATING}
+            args = tuple(dtypes[a] if isinstance(a, str) and a in dtypes else a for a in args)
+            try:
+                arrays = self._converted(lambda x: x.to(*args, **kwargs))
+            except (TypeError, RuntimeError) as error:
+                reason = str(error).partition("\n")[0]
+                raise ValueError(
+                    f"{type(self).__name__}.to: not a dtype or device that torch has here: {reason}"
+                ) from error
+        else:
+            dtype = numpy_dtype(f"{type(self).__name__}.to", *args, **kwargs)
+            arrays = self._converted(lambda x: x.astype(dtype, copy=False))
+        if dtype_name(arrays[0]) not in FLOATING:
+            what = f"{type(self).__name__}: mu has dtype {dtype_name(arrays[0])}"
+            raise ValueError(f"{what}, expected float16, bfloat16, float32 or float64")
+        return type(self)(*arrays)
+
+    def detach(self) -> Self:
+        """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
+        arrays: tuple[Array, ...] = self.arrays
+        attached = is_torch(self.mu) and any(x.requires_grad for x in arrays)
+        return self._map(lambda x: x.detach()) if attached else self
+
+    def validate(self, first_row: int = 0) -> Self:
+        """The distribution itself, after a scan of all its values; errors count rows from ``first_row``.
+
+        The norms of directions may be off 1 by 1e-3 (float32, float64), 2e-3 (float16) or 1e-2 (bfloat16).
+
+        Raises
+        ------
+        ValueError
+            Naming the first row where a value is NaN or infinite, where ``var``, ``kappa`` or ``scale`` is negative,
+            or where ``mu`` should be of unit length and is not.
+        """
+        values = self.detach()
+        for start in range(0, len(self), BLOCK):
+            values[start : start + BLOCK]._validate_rows(first_row + start)
+        return self
+
+    def _validate_rows(self, start: int) -> None:
+        """Scan few rows; ``start`` is the number of the first."""
+        owner = type(self).__name__
+        for name, x in zip(self._names, self.arrays, strict=True):
+            finite = namespace(x).isfinite(x)
+            if not bool(finite.all()):
+                raise ValueError(f"{owner}: {name} is not finite in row {start + (_first(~finite) or 0)}")
+            if name != "mu" and (bad := _first(x < 0)) is not None:
+                raise self._negative(name, start + bad)
+        if self._unit:
+            mu = self.to("float32").mu if dtype_name(self.mu) in HALVES else self.mu
+            norm = namespace(mu).einsum("nd,nd->n", mu, mu) ** 0.5
+            tolerance = UNIT_TOLERANCE[dtype_name(self.mu)]
+            if (bad := _first(abs(norm - 1) > tolerance)) is not None:
+                length = f"length {float(norm[bad]):.4g}, expected 1 within {tolerance:g}"
+                raise ValueError(f"{owner}: mu in row {start + bad} has {length}")
+
+    def common_parameter(self) -> ArrayT | None:
+        """The parameter [1] or [1, D] that was given as one for all items; None where each item has its own.
+
+        It is told by the memory, not by the values. None also where it is to be differentiated, since a derivative with
+        respect to each item's parameter could not be told from the common one's.
+        """
+        x = getattr(self, self._names[-1])
+        if len(self._names) == 1 or not _is_common(x):
+            return None
+        row: ArrayT = x[:1]
+        return row
+
+    def check_signs(self) -> None:
+        """Refuse negative parameters, such as logarithms of variances, in 64 evenly spaced rows: retrieval and
+        measures can afford that at every call. On a GPU, in compiled functions and under torch.func no row is checked.
+        """
+        name = self._names[-1]
+        x = getattr(self, name)
+        if name == "mu" or (is_torch(x) and (not x.is_cpu or is_traced(x) or transformed(x))):
+            return
+        step = len(x) // LOOKED_AT + 1
+        negative = as_numpy(x[::step] if step > 1 else x) < 0
+        if np.count_nonzero(negative):  # of few numbers, a fraction of the time of `any`
+            raise self._negative(name, step * int(_first(negative) or 0))
+
+    def _negative(self, name: str, row: int) -> ValueError:
+        hint = ": a variance is expected, not its logarithm" if name == "var" else ""
+        return ValueError(f"{type(self).__name__}: {name} is negative in row {row}{hint}")
+
+    def _map(self, function: Callable[[Array], Array]) -> Self:
+        """A distribution of the same class with the function of single numbers applied to each array."""
+        return type(self)(*self._converted(function))
+
+    def _converted(self, function: Callable[[Array], Array]) -> list[Array]:
+        """The arrays with a function of single numbers applied to each; what is one row for all items stays that."""
+        mu, *others = self.arrays
+        return [
+            function(mu),
+            *[repeated(function(x[:1]), len(mu)) if _is_common(x) else function(x) for x in others],
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        mu, *others = self.arrays
+        return type(self), (mu, *[x[:1] if is_repeated(x) else x for x in others])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Normal(Distribution[ArrayT]):
+    """Normal distributions with one variance for each item (isotropic) or for each of its dimensions (diagonal).
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Means, anywhere in space; D >= 1.
+    var : array [N] (isotropic) or [N, D] (diagonal)
+        VARIANCES: sigma squared, neither sigma nor log sigma^2; >= 0. One number and [N, 1] are isotropic (but with
+        D = 1 [N, 1] is diagonal), [1, D] is diagonal. What is given once for all items stays one, in parts, copies and
+        files: scores with weights per dimension, such as those of a PLDA, are then one product, several times as fast.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not an array, or numpy meets torch.
+    ValueError
+        If ranks, shapes, dtypes or devices do not fit.
+
+    Examples
+    --------
+    >>> pe.Normal(mu=[[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5])
+    Normal(N=2, D=2, isotropic, float64, numpy)
+    """
+
+    var: ArrayT
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: Normal[KindT], mu: KindT, var: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: Normal[Numpy], mu: Given, var: Numpy | Given) -> None: ...
+        def __init__(self, mu: Any, var: Any) -> None: ...
+
+    _names: ClassVar[tuple[str, ...]] = ("mu", "var")
+    _kinds: ClassVar[dict[int, str]] = {1: "normal_isotropic", 2: "normal_diagonal"}
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(f"D={self.dim}", f"D={self.dim}, {self.kind.removeprefix('normal_')}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VonMisesFisher(Distribution[ArrayT]):
+    """Von Mises-Fisher distributions on the unit sphere: density C_D(kappa) exp(kappa mu.z).
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Mean directions, rows of unit length; D >= 2. Only ``validate()`` checks the length.
+    kappa : array [N]
+        Concentrations, >= 0; 0 is the uniform distribution, larger is surer.
+
+    Raises as `Normal` does.
+
+    Examples
+    --------
+    >>> pe.VonMisesFisher(mu=[[0.6, 0.8], [1.0, 0.0]], kappa=[100.0, 5.0]).validate()
+    VonMisesFisher(N=2, D=2, float64, numpy)
+    """
+
+    kappa: ArrayT
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: VonMisesFisher[KindT], mu: KindT, kappa: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: VonMisesFisher[Numpy], mu: Given, kappa: Numpy | Given) -> None: ...
+        def __init__(self, mu: Any, kappa: Any) -> None: ...
+
+    _names: ClassVar[tuple[str, ...]] = ("mu", "kappa")
+    _kinds: ClassVar[dict[int, str]] = {1: "vmf"}
+    _unit = True
+    _min_dim = 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NonIsotropicVonMisesFisher(Distribution[ArrayT]):
+    """Von Mises-Fisher distributions with a concentration for each dimension (Kirchhof et al. 2022).
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Mean directions, rows of unit length; D >= 2. Only ``validate()`` checks the length.
+    kappa : array [N, D]
+        Concentrations along the axes, >= 0.
+
+    Raises as `Normal` does.
+
+    Examples
+    --------
+    >>> pe.NonIsotropicVonMisesFisher(mu=[[0.6, 0.8]], kappa=[[50.0, 2.0]])
+    NonIsotropicVonMisesFisher(N=1, D=2, float64, numpy)
+    """
+
+    kappa: ArrayT
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: NonIsotropicVonMisesFisher[KindT], mu: KindT, kappa: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: NonIsotropicVonMisesFisher[Numpy], mu: Given, kappa: Numpy | Given) -> None: ...
+        def __init__(self, mu: Any, kappa: Any) -> None: ...
+
+    _names: ClassVar[tuple[str, ...]] = ("mu", "kappa")
+    _kinds: ClassVar[dict[int, str]] = {2: "nivmf"}
+    _unit = True
+    _min_dim = 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scaled(Distribution[ArrayT]):
+    """Directions with a scale that multiplies their logits (ScaleFace; the norm of a feature is one too).
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Directions, rows of unit length; D >= 1. Only ``validate()`` checks the length.
+    scale : array [N]
+        Scales, >= 0; larger is surer.
+
+    Raises as `Normal` does.
+
+    Examples
+    --------
+    >>> pe.Scaled(mu=[[0.6, 0.8], [1.0, 0.0]], scale=[32.0, 8.0])
+    Scaled(N=2, D=2, float64, numpy)
+    """
+
+    scale: ArrayT
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: Scaled[KindT], mu: KindT, scale: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: Scaled[Numpy], mu: Given, scale: Numpy | Given) -> None: ...
+        def __init__(self, mu: Any, scale: Any) -> None: ...
+
+    _names: ClassVar[tuple[str, ...]] = ("mu", "scale")
+    _kinds: ClassVar[dict[int, str]] = {1: "scaled"}
+    _unit = True
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Point(Distribution[ArrayT]):
+    """Plain vectors: what is known exactly, a variance of 0. Usable on either side of a score.
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Vectors of any length; D >= 1.
+
+    Raises as `Normal` does.
+
+    Examples
+    --------
+    >>> queries, gallery = pe.Point([[0.0, 1.0]]), pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.1])
+    >>> pe.pairwise(queries, gallery, "mls").round(3).tolist()
+    [[0.465, -9.535]]
+    """
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: Point[KindT], mu: KindT) -> None: ...
+        @overload
+        def __init__(self: Point[Numpy], mu: Given) -> None: ...
+        def __init__(self, mu: Any) -> None: ...
+
+    _kinds: ClassVar[dict[int, str]] = {2: "point"}
+
+
+def _first(bad: Array) -> int | None:
+    """The first row in which anything is true, or None."""
+    rows = bad.any(-1) if bad.ndim == 2 else bad
+    # numpy's nonzero() is a tuple of one array, torch's a matrix of one column: [0][0] is the first row of both.
+    return int(rows.nonzero()[0][0]) if bool(rows.any()) else None
+
+
+D = TypeVar("D", bound=Distribution)
+
+
+def concat(distributions: Sequence[D]) -> D:
+    """One distribution with the items of all, in order.
+
+    Parameters
+    ----------
+    distributions : sequence of distributions
+        At least one; all of one class, dimension, dtype and device, and isotropic with isotropic only.
+
+    Raises
+    ------
+    TypeError
+        If the classes or kinds differ.
+    ValueError
+        If there is none, or dimensions, dtypes or devices differ.
+
+    Examples
+    --------
+    >>> pe.concat([pe.Point([[0.0, 1.0]]), pe.Point([[1.0, 0.0], [0.6, 0.8]])])
+    Point(N=3, D=2, float64, numpy)
+    """
+    if not isinstance(distributions, Sequence) or not all(isinstance(d, Distribution) for d in distributions):
+        raise TypeError("concat: expected a sequence of distributions")
+    if not distributions:
+        raise ValueError("concat: expected at least one distribution, got none")
+    first = distributions[0]
+    for i, d in enumerate(distributions):
+        if d.kind != first.kind:
+            raise TypeError(f"concat: item {i} is {d!r}, expected the kind of item 0, {first!r}")
+        require_same_kind("concat", f"item {i}", d.mu, "item 0", first.mu)
+        if (d.dim, d.mu.dtype) != (first.dim, first.mu.dtype):
+            raise ValueError(f"concat: item {i} is {d!r}, expected the dimension and dtype of item 0, {first!r}")
+    columns = zip(*(d.arrays for d in distributions), strict=True)
+    return type(first)(*map(_concatenated, columns))
+
+
+def _concatenated(arrays: Sequence[Array]) -> Array:
+    """The arrays one after another; what is one row in all of them stays one row."""
+    filled = [x for x in arrays if len(x)]
+    if filled and all(is_repeated(x) and not _is_hidden(x) for x in filled):
+        first, *others = (x[:1] for x in filled)
+        if all(bool((row == first).all()) for row in others):
+            return repeated(first, sum(map(len, filled)))
+    return namespace(arrays[0]).concatenate(list(arrays))
+
+
+def _is_common(x: Array) -> bool:
+    """Whether all items have one row in memory, and no item's is to be differentiated by itself."""
+    return is_repeated(x) and not (is_torch(x) and (x.requires_grad or transformed(x)))
+
+
+def _is_hidden(x: Array) -> bool:
+    """Whether values cannot be read, or not without waiting for a GPU, or are to be differentiated."""
+    return is_torch(x) and (not x.is_cpu or x.requires_grad or is_traced(x) or transformed(x))

@@ -1,0 +1,225 @@
+"""The divergence of two distributions, and the variance of the distance of their draws."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from peaccel._utils.arrays import Array, ArrayT, dtype_name, is_torch, namespace, quiet
+from peaccel.distributions._numerics import (
+    double,
+    either,
+    keeps_digits,
+    one_minus_ratio,
+    ratio_dx,
+    scaled_log_norm,
+    square_distance,
+    total,
+)
+from peaccel.distributions.checks import EUCLIDEAN, NORMALS, cast, compute_dtype, order, require_pair
+from peaccel.distributions.classes import Distribution
+from peaccel.ops import Inputs, bessel, diag_scores, score
+
+__all__ = ["kl", "match_variance"]
+
+BLOCK = 1 << 16  # numbers that are computed at a time, so that they stay in a core's cache
+CLOSE = {"float32": 1e-7, "float64": 0.5}  # divergences per dimension below which the kernel's rounding could show
+
+# Gauss-Legendre over [0, 1], computed at import, since torch.compile cannot trace the computation.
+_NODES = [(float(0.5 * (x + 1)), float(0.5 * w)) for x, w in zip(*np.polynomial.legendre.leggauss(20), strict=True)]
+
+
+@quiet
+def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
+    """Kullback-Leibler divergence of q from p, item by item, in nats: the mean of log p - log q over draws of p.
+
+    Normals: ``1/2 sum [(mu_p - mu_q)^2 / var_q + x - log(1 + x)]``, x = (var_p - var_q) / var_q. VonMisesFisher:
+    ``log C(k_p) - log C(k_q) + A(k_p) (k_p - k_q mu_p.mu_q)``. Near-equal items keep their digits, equal ones give 0.
+
+    Parameters
+    ----------
+    p, q
+        N items each, of one dim, kind of array, dtype and device: two Normals, isotropic or diagonal (none is
+        expanded), var > 0; or two VonMisesFisher. ``kl(p, VonMisesFisher(mu, 0))`` is from the uniform distribution.
+
+    Returns
+    -------
+    [N], in the compute dtype (float32 for 16-bit floats), >= 0. Differentiable in torch, twice.
+
+    Raises
+    ------
+    TypeError
+        Not distributions, a pair of kinds without a closed form, numpy beside torch.
+    ValueError
+        Different lengths, dims, dtypes or devices; a negative var or kappa, in the 64 rows that are looked at.
+
+    Notes
+    -----
+    Measured relative error in float64 against arb: 1e-14, D 2 .. 2048, kappas 1e-8 .. 1e8, their ratios 1 + 1e-12 on.
+
+    References
+    ----------
+    Diethe, "A Note on the Kullback-Leibler Divergence for the von Mises-Fisher distribution", 2015.
+
+    Examples
+    --------
+    >>> p, q = pe.Normal([[0.0, 0.0]], var=[0.1]), pe.Normal([[0.0, 1.0]], var=[0.5])
+    >>> pe.kl(p, q).round(3).tolist(), pe.kl(q, p).round(3).tolist()
+    ([1.809], [7.391])
+    """
+    accepted = [(a, b) for a in NORMALS for b in NORMALS] + [("vmf", "vmf")]
+    require_pair("kl", {"p": p, "q": q}, accepted)
+    dtype = compute_dtype(p.mu)
+    (mu_p, spread_p), (mu_q, spread_q) = ([cast(x, dtype) for x in d.arrays] for d in (p, q))
+    if p.kind == "vmf":
+        return cast(_kl_vmf(p.dim, double(spread_p), double(spread_q), square_distance(mu_p, mu_q), dtype), dtype)
+    if p.kind == q.kind == "normal_isotropic":
+        var_p, var_q = double(spread_p), double(spread_q)
+        volume = p.dim * _x_minus_log1p((var_p - var_q) / var_q)
+        return cast((volume + square_distance(mu_p, mu_q) / var_q) / 2, dtype)
+    arrays = mu_p, _columns(spread_p), mu_q, _columns(spread_q)
+    return cast(_kl_diagonal(*arrays) if is_torch(mu_p) else _kl_diagonal_by_blocks(*arrays), dtype)
+
+
+@quiet
+def match_variance(q: Distribution[ArrayT], g: Distribution[ArrayT]) -> ArrayT:
+    """Variance of the squared distance of two draws, item by item: how far the distance of a match is to be trusted.
+
+    ``sum [2 (s_q + s_g)^2 + 4 (s_q + s_g) (mu_q - mu_g)^2]`` over dimensions, s the variances, 0 for points. Its mean
+    is minus the score ``neg_expected_sq_l2``.
+
+    Parameters
+    ----------
+    q, g
+        N items each, Normal or Point, of one dim, kind of array, dtype and device.
+
+    Returns
+    -------
+    [N], in the compute dtype (float32 for 16-bit floats), >= 0. Differentiable in torch, twice.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `kl`.
+
+    References
+    ----------
+    Warburg et al., "Bayesian Triplet Loss", sec. 3; the moments of a non-central chi-square.
+
+    Examples
+    --------
+    >>> q, g = pe.Normal([[0.0, 0.0]], var=[0.1]), pe.Normal([[0.0, 1.0]], var=[0.5])
+    >>> pe.match_variance(q, g).round(3).tolist()
+    [3.84]
+    """
+    require_pair("match_variance", {"q": q, "g": g}, [(a, b) for a in EUCLIDEAN for b in EUCLIDEAN])
+    dtype = compute_dtype(q.mu)
+    mu_q, mu_g = cast(q.mu, dtype), cast(g.mu, dtype)
+    columns = [_columns(cast(d.arrays[1], dtype)) for d in (q, g) if d.kind != "point"]
+    if not columns:
+        return cast(0 * square_distance(mu_q, mu_g), dtype)
+    var = columns[0] if len(columns) == 1 else columns[0] + columns[1]
+    if var.shape[-1] == q.dim:
+        return cast(total(var * (2 * var + 4 * (mu_q - mu_g) ** 2)), dtype)
+    var = double(var[:, 0])
+    return cast(var * (2 * q.dim * var + 4 * square_distance(mu_q, mu_g)), dtype)
+
+
+# -- von Mises-Fisher --------------------------------------------------------------------------------------------------
+
+
+def _kl_vmf(dim: int, kappa_p: Array, kappa_q: Array, square: Array, dtype: str) -> Array:
+    """The divergence from the concentrations and from square = |mu_p - mu_q|^2: mu_p.mu_q = 1 - square / 2."""
+    ratio = bessel.iv_ratio(order(dim / 2, kappa_p), kappa_p)
+    turned = kappa_q * ratio * square / 2
+
+    def plain(p: Array, q: Array, ratio: Array) -> Array:
+        v = order(dim, p)
+        return bessel.vmf_log_norm(v, p) - bessel.vmf_log_norm(v, q) + ratio * (p - q)
+
+    def careful(p: Array, q: Array, _: Array) -> Array:
+        return scaled_log_norm(dim, p) - scaled_log_norm(dim, q) + (q - p) * one_minus_ratio(dim, p)
+
+    is_plain = keeps_digits(dim, namespace(kappa_p).maximum(kappa_p, kappa_q), dtype)
+    terms = either(is_plain, plain, careful, (0.0, float(dim)), kappa_p, kappa_q, ratio)
+    if not is_torch(terms):
+        return _kl_of_kappas(dim, kappa_p, kappa_q, terms, dtype) + turned
+    # The value is the one that does not cancel. The derivatives are those of `terms`, which do not cancel.
+    value = _kl_of_kappas(dim, kappa_p.detach(), kappa_q.detach(), terms.detach(), dtype)
+    return value + (terms - terms.detach()) + turned
+
+
+def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype: str) -> Array:
+    """log C(p) - log C(q) + A(p) (p - q), without cancellation.
+
+    Where q is far from p it is ``terms``. Where q is near p it is the integral of (q - t) A'(t) over t from p to q,
+    whose parts all have one sign. A' is analytic except for poles on the imaginary axis, beyond dim/2 + 1 in size. An
+    interval is near where it is no longer than the distance of its middle from these poles: there 20 Gauss-Legendre
+    nodes err by less than 1e-16 of the integral.
+    """
+    xp, width = namespace(kappa_p), kappa_q - kappa_p
+    # Two bounds rather than one of squares, since the square of a large kappa overflows.
+    near = abs(width) <= xp.where(kappa_p + kappa_q > dim + 2.0, (kappa_p + kappa_q) / 2, dim / 2 + 1.0)
+    if dtype == "float32":  # float32 has its digits from `terms` down to 2^24 times their own rounding
+        near = near & (abs(terms) < 2.0**-24 * (8 * dim + kappa_p + kappa_q))
+
+    def integral(start: Array, step: Array, _: Array) -> Array:
+        value = 0 * step
+        for node, weight in _NODES:
+            value = value + weight * (1 - node) * ratio_dx(dim, start + node * step)
+        return step * step * value
+
+    return either(near, integral, lambda *given: given[2], (0.0, 0.0), kappa_p, width, terms)
+
+
+# -- normals -----------------------------------------------------------------------------------------------------------
+
+
+def _kl_diagonal(mu_p: Array, var_p: Array, mu_q: Array, var_q: Array) -> Array:
+    """The divergence from means [N, D] and variances [N, D] or [N, 1], one of them [N, D]; differentiable."""
+    square, wide = (mu_p - mu_q) ** 2 / var_q, double(var_q)
+    x = (double(var_p) - wide) / wide
+    # An x of float32 variances is 0 or above 1e-8, and float64 has digits enough for a difference near x^2 / 2.
+    volume = x - namespace(x).log1p(x) if dtype_name(mu_p) == "float32" else _x_minus_log1p(x)
+    return (total(volume) + total(square)) / 2
+
+
+def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
+    """`_kl_diagonal` of numpy arrays, by the kernel of ``neg_kl`` in float64.
+
+    The kernel's terms are of the size of the divergence's square root. Where these could cancel beyond the digits of
+    the arrays, the divergence is computed again by `_kl_diagonal`.
+    """
+    rows, dim = arrays[0].shape
+    near = dim * CLOSE[dtype_name(arrays[0])]
+    value = np.empty(rows)
+    step = -(-BLOCK // dim)
+    for block in (slice(start, start + step) for start in range(0, rows, step)):
+        mu_p, var_p, mu_q, var_q = (double(x[block]) for x in arrays)
+        found = -score(diag_scores.neg_kl_diagonal, Inputs(mu_p, var_p, mu_q, var_q, np.ones(1)))
+        again = found < near
+        if again.any():
+            found[again] = _kl_diagonal(mu_p[again], var_p[again], mu_q[again], var_q[again])
+        value[block] = found
+    return value
+
+
+def _columns(var: Array) -> Array:
+    """Variances as [N, D], isotropic ones as [N, 1]."""
+    return var if var.ndim == 2 else var[:, None]
+
+
+def _x_minus_log1p(x: Array) -> Array:
+    """x - log(1 + x), to full relative accuracy also near 0, where it is x^2 / 2.
+
+    With s = x / (2 + x), log(1 + x) is 2 (s + s^3/3 + s^5/5 + ...), and x - 2 s = x s.
+    """
+    xp = namespace(x)
+
+    def series(x: Array) -> Array:
+        s = x / (2 + x)
+        square, value = s * s, 0 * s
+        for odd in range(21, 1, -2):  # |s| < 1/7: the next term is below 1e-17 of the first
+            value = value * square + 1 / odd
+        return x * s - 2 * s * square * value
+
+    return either(abs(x) < 0.25, series, lambda x: x - xp.log1p(x), (0.0, 0.0), x)

@@ -1,0 +1,506 @@
+"""`pe.choose_score`: which score to use on embeddings that somebody has, and whether their uncertainty is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Annotated, Any, TypeGuard
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel import metrics, retrieval
+from peaccel._utils.arrays import quiet
+from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.progress_bar import ProgressBar
+from peaccel._utils.suggestions import require_classes
+from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
+from peaccel.distributions.confidence import confidence
+from peaccel.evaluation.answers import answered, as_truth, of_pairs, on_host
+from peaccel.evaluation.columns import Column, ranked, table
+from peaccel.evaluation.drawn_pairs import verification_pairs
+from peaccel.evaluation.formatting import Table, as_text, percent, save_json
+from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
+from peaccel.evaluation.separation import CountedAnswers, Separation
+from peaccel.evaluation.verified_pairs import AUC
+from peaccel.fits.calibrate import calibrate, fit_shift
+from peaccel.fits.fit_prior import fit_prior
+from peaccel.fits.records import Calibration, Prior
+from peaccel.scores import SCORES, Score
+from peaccel.scores._common_variance import ranking_weights
+
+__all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
+
+OF_MEANS = ("cosine", "neg_sq_l2", "norm_cosine")
+"""Scores of the means alone."""
+FEWEST = 20
+"""The fewest classes of two items or more; intervals from fewer than half as many are not reliable."""
+ITEMS = 10_000
+"""How many items, of classes that are drawn, are looked at unless another number is given."""
+PROBE = 64
+"""Queries by which the time of all of them is estimated."""
+
+
+@dataclass(frozen=True)
+class RankedScore:
+    """How well a score separates items. Intervals of gains hold for all scores at once: those of Recall@1, and those of
+    the AUROC."""
+
+    score: Annotated[str, Column("score")]
+    form: Annotated[str, Column("form")]
+    """"calibrated": uncertainties by `pe.calibrate`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; or "raw"."""
+    recall_at_1: Annotated[
+        Interval,
+        Column(
+            "Recall@1 %",
+            "share of items whose best other item is of their class; higher is better.",
+            metric=metrics.hit_at_k,
+        ),
+    ]
+    map_at_r: Annotated[
+        Interval,
+        Column(
+            "MAP@R %",
+            "average precision among as many items as are of the class; higher is better.",
+            metric=metrics.average_precision_at_r,
+        ),
+    ]
+    roc_auc: Annotated[float, replace(AUC, show=percent)]
+    """ROC AUC of verification pairs."""
+    gain: Annotated[
+        Interval,
+        Column("gain over cosine", "Recall@1 less that of cosine, item by item; above 0 is better than it."),
+    ]
+    """Gain over cosine, query by query; 0 for cosine itself."""
+    best_auroc: Annotated[
+        Interval,
+        Column(
+            "AUROC of best %",
+            "how probably an item that is answered rightly has a higher best score than one that is answered wrongly; "
+            "50: the score says nothing of its answers, higher is better.",
+        ),
+    ]
+    """How well the score of the best item tells right answers of this score from wrong ones."""
+    best_auroc_gain: Annotated[
+        Interval, Column("AUROC over cosine", "that less the one of cosine, in the same draws; above 0 is better.")
+    ]
+    """Gain of `best_auroc` over cosine; 0 for cosine itself."""
+    worth: Annotated[
+        Interval | None,
+        Column(
+            "over equal uncertainties",
+            "Recall@1 less that of the same score with the mean uncertainty for all items; above 0 the uncertainties "
+            "are worth something.",
+        ),
+    ]
+    """Gain over the same score with the mean uncertainty for all items; None where it uses none."""
+
+    @property
+    def name(self) -> str:
+        """Score and form."""
+        return f"{self.score}, {self.form}"
+
+
+@dataclass(frozen=True)
+class ScoreChoice:
+    """What `pe.choose_score` found; prints as a table and a sentence.
+
+    Examples
+    --------
+    >>> labels = np.arange(40).repeat(2)
+    >>> choice = pe.choose_score(pe.Normal(np.eye(40)[labels] + 0.1 * np.eye(80, 40), var=0.1), labels)
+    >>> choice.judged, choice.classes, choice.best.name
+    (40, 20, 'cosine, raw')
+    """
+
+    kind: str
+    dim: int
+    items: int
+    """How many items were given; of more than were to be looked at, classes are drawn."""
+    fitted: int
+    """How many items the calibrated forms were fitted to."""
+    judged: int
+    """How many items, of other classes, all scores are judged by."""
+    classes: int
+    """How many classes those items have."""
+    scores: tuple[RankedScore, ...]
+    """The scores by Recall@1, then by MAP@R, best first."""
+    learned_auroc: Interval | None
+    """How well what `pe.confidence` says of the items tells cosine's right answers from wrong ones; None of points."""
+    learned_auroc_gain: Interval | None
+    """Gain of `learned_auroc` over the score of the best item by cosine, held at once with those of all scores."""
+    seed: int
+
+    @property
+    def best(self) -> RankedScore:
+        """The first score whose gain over cosine is above 0 with its interval; cosine where there is none."""
+        above = (s for s in self.scores if s.gain.low > 0)
+        return next(above, next(s for s in self.scores if s.score == "cosine"))
+
+    def sentence(self) -> str:
+        """Which score to use, and whether the uncertainty is worth anything here."""
+        return f"{self._of_retrieval()} {self._of_confidence()}"
+
+    def _of_confidence(self) -> str:
+        """Which best score tells most of its answers, and whether the learned confidence tells more than cosine's."""
+        cosine = next(s for s in self.scores if s.score == "cosine")
+        others = [s for s in self.scores if s is not cosine]
+        above = [s for s in others if s.best_auroc_gain.low > 0]
+        said = [f"As a confidence, the best score by cosine has an AUROC of {cosine.best_auroc} %"]
+        if above:
+            best = max(above, key=lambda s: s.best_auroc_gain.value)
+            said.append(f"that by {best.name}, in its own answers, is {compared(best.best_auroc_gain)}")
+        else:
+            said.append(f"that of none of the {len(others)} others is distinguishably better")
+        if self.learned_auroc_gain is not None:
+            said.append(f"the learned confidence is {compared(self.learned_auroc_gain)}")
+        return "; ".join(said) + "."
+
+    def _of_retrieval(self) -> str:
+        """Which score to search by, and whether its use of the uncertainty is what gains."""
+        best, others = self.best, len(self.scores) - 1
+        uncertain = any(s.worth is not None for s in self.scores)
+        if best.score == "cosine":
+            about = f"Use cosine: none of the {others} others, tried together, is distinguishably better"
+        else:
+            about = f"Use {best.name}: Recall@1 is {best.gain} points above that of cosine, with {others} scores tried"
+        if not uncertain:
+            return f"{about}; a {self.kind} has no uncertainty that a score could use."
+        if best.worth is None:
+            return f"{about}; so nothing shows that the uncertainty is worth anything here."
+        with_equal = f"{best.worth} points above its own with equal uncertainties"
+        if best.worth.low > 0:
+            return f"{about}, and {with_equal}: the uncertainty is worth something here."
+        return f"{about}, but {with_equal}: nothing shows that the uncertainty is worth anything here."
+
+    def tables(self) -> dict[str, Table]:
+        """Header and rows of the table, by its title."""
+        shown = table(self.scores, lambda s, name: name in ("gain", "best_auroc_gain") and s.score == "cosine")
+        return {"Scores, best first; gains of Recall@1, in intervals that hold for all of them at once": shown}
+
+    def summary(self) -> str:
+        """What was judged, in one sentence."""
+        looked = self.fitted + self.judged
+        drawn = f"A sample of {looked} of {self.items} items: " if looked < self.items else ""
+        return (
+            f"{drawn}{self.judged} items of {self.classes} classes searched for among each other, {self.dim} "
+            f"dimensions, {self.kind}; calibrated forms fitted to {self.fitted} items of other classes; "
+            f"[95 % over classes], seed {self.seed}"
+        )
+
+    def __str__(self) -> str:
+        """The table and the sentence as text."""
+        return f"{as_text(self.summary(), self.tables())}\n\n{self.sentence()}"
+
+    def save(self, path: PathLike) -> None:
+        """Write all of it as JSON; NaN becomes null."""
+        save_json(path, self)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """The parameters that were fitted to labelled items; None where their kind has no such parameter."""
+
+    calibration: Calibration | None
+    prior: Prior | None
+    shift: float
+
+    def __call__(self, score: Score) -> Score:
+        """The score with the parameters that were fitted."""
+        if "prior_var" in score.params and self.prior is not None:
+            return score(prior_mean=self.prior.mean, prior_var=self.prior.var)
+        return score(mu=self.shift) if "mu" in score.params else score
+
+
+def choose_score(
+    d: Distribution,
+    labels: ArrayLike,
+    *,
+    draws: bool = False,
+    items: int = ITEMS,
+    progress: bool = False,
+    seed: int = 0,
+) -> ScoreChoice:
+    """Rank the scores that a kind of items has, and say which to use and whether the uncertainty is worth anything.
+
+    Half of the classes are for fitting: `pe.calibrate`, `pe.fit_prior`, `pe.fit_shift`. The items of the other half are
+    searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is compared
+    with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what is
+    gained over cosine alone may be owed to the prior. The best of many is picked, so that the intervals of all gains
+    hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked one, and a little too high.
+
+    Parameters
+    ----------
+    d
+        N items of one kind, of classes that nothing was trained on.
+    labels
+        [N] numbers, none of them NaN, or strings; at least 20 classes of two items or more.
+    draws
+        Whether scores that draw are ranked too, with this seed; by default those in closed form.
+    items
+        How many items to look at, at least 2: of more, classes are drawn, and of each at most a fortieth of this
+        number. Time grows with its square.
+    progress
+        Whether to say on stderr how long it takes, and how far it is.
+    seed
+        Seed of the sample, of the halves, of verification pairs, of intervals, and of draws.
+
+    Returns
+    -------
+    ScoreChoice
+        ``print`` it, ``.best``, ``.sentence()``, ``.save("choice.json")``. Afterwards fit to all items.
+
+    Raises
+    ------
+    ValueError
+        labels of another shape or NaN, too few classes, a score that is NaN, or as for `pe.calibrate`.
+
+    Examples
+    --------
+    Sharp images and blurred ones, of which the variances tell:
+
+    >>> rng, labels = np.random.default_rng(0), np.arange(100).repeat(4)
+    >>> sigma = rng.choice([0.5, 4.0], (400, 1))
+    >>> mu = rng.normal(size=(100, 64))[labels] + sigma * rng.normal(size=(400, 64))
+    >>> pe.choose_score(pe.Normal(mu, sigma**2), labels).best.name
+    'llr, calibrated'
+    """
+    rows, classes, sizes = _sampled(as_truth("choose_score", labels, len(d), None).clusters, items, seed)
+    halves = _second_half(sizes, seed)[classes]
+    fitted, judged = rows[~halves], rows[halves]
+    fits, truth = fit(d[fitted], classes[~halves], seed), classes[halves]
+    forms = list(_forms(d[judged], fits, draws, seed))
+    pairs, same = verification_pairs(truth, None, seed)
+    seconds, equal = _seconds(forms), _IfEqual(truth)
+    found: list[_Judged] = []
+    with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
+        for (score, form, shown), cost in zip(forms, seconds, strict=True):
+            other = next((x for x, at in zip(found, forms, strict=False) if _twins((score, form), at[:2])), None)
+            found.append(
+                _judged(score, form, shown, truth, pairs, same, equal)
+                if other is None
+                else replace(other, score=score.name)
+            )
+            if bar is not None:
+                bar.advance(cost)
+    return ScoreChoice(
+        kind=type(d).__name__,
+        dim=d.dim,
+        items=len(d),
+        fitted=len(fitted),
+        judged=len(judged),
+        classes=len(np.unique(truth)),
+        seed=seed,
+        **_compared(found, _learned(d[judged]), truth, seed),
+    )
+
+
+def _twins(one: tuple[Score, str], other: tuple[Score, str]) -> bool:
+    """Whether two scores in their forms are one by two names."""
+    return one[1] == other[1] and replace(one[0], name=other[0].name) == other[0]
+
+
+def _learned(d: Distribution) -> NDArray[np.float64] | None:
+    """How sure the items are of themselves; a variance of 0 is as sure as can be."""
+    if isinstance(d, Point):
+        return None
+    sure = on_host(confidence(d)).astype(np.float64)
+    if np.isnan(sure).any():
+        raise ValueError("choose_score: d has an uncertainty that is NaN: see its validate()")
+    return _finite(sure)
+
+
+def _finite(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Infinite numbers as great ones, which keep their order and can be subtracted."""
+    return np.clip(x, -1e300, 1e300)
+
+
+def _compared(
+    found: list[_Judged], learned: NDArray[np.float64] | None, truth: NDArray[np.int64], seed: int
+) -> dict[str, Any]:
+    """The scores, best first, and the learned confidence, with intervals of one set of draws.
+
+    Queries without an answer are left out.
+    """
+    known = ~np.isnan(found[0].right)
+    resamples = Resamples(truth[known], seed)
+    cosine = next(x for x in found if x.score == "cosine")
+    separations = [CountedAnswers(x.right[known], x.confidence[known], resamples).separation() for x in found]
+    if learned is not None:
+        separations.append(CountedAnswers(cosine.right[known], learned[known], resamples).separation())
+    base = separations[found.index(cosine)]
+    above = at_once(
+        np.array([x.auroc.value - base.auroc.value for x in separations]),
+        np.stack([x.drawn - base.drawn for x in separations], 1),
+    )
+    ranked = _ranked(found, cosine, separations, above, resamples, known)
+    return {
+        "scores": ranked,
+        "learned_auroc": None if learned is None else separations[-1].auroc,
+        "learned_auroc_gain": None if learned is None else above[-1],
+    }
+
+
+def _ranked(
+    found: list[_Judged],
+    cosine: _Judged,
+    separations: list[Separation],
+    above: tuple[Interval, ...],
+    resamples: Resamples,
+    known: NDArray[np.bool_],
+) -> tuple[RankedScore, ...]:
+    """The scores, best first."""
+    gains = [x.right - cosine.right for x in found]
+    worths = [x.right - x.right_if_equal for x in found if x.right_if_equal is not None]
+    intervals = iter(resamples.means(np.stack(gains + worths, 1)[known]))
+    of_gains = [next(intervals) for _ in gains]
+    ranked = [
+        RankedScore(
+            score=x.score,
+            form=x.form,
+            recall_at_1=resamples.mean(x.right[known]),
+            map_at_r=resamples.mean(x.precision[known]),
+            roc_auc=x.roc_auc,
+            gain=gain,
+            best_auroc=separation.auroc,
+            best_auroc_gain=over,
+            worth=None if x.right_if_equal is None else next(intervals),
+        )
+        for x, gain, separation, over in zip(found, of_gains, separations, above, strict=False)
+    ]
+    return tuple(sorted(ranked, key=lambda s: (-s.recall_at_1.value, -s.map_at_r.value)))
+
+
+def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
+    """Fit the parameters of scores to these items; pairs are drawn by the seed."""
+    pairs, same = verification_pairs(labels, None, seed)
+    return Fits(
+        calibrate(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
+        fit_prior(d, labels) if isinstance(d, Normal) else None,
+        fit_shift(d, pairs, same),
+    )
+
+
+def _sampled(
+    labels: NDArray[Any], items: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """At most so many rows, their classes as numbers, and how many each class has."""
+    require_classes("choose_score", "labels", labels)
+    rows = np.arange(len(labels))
+    if len(rows) > items:
+        drawn = np.random.default_rng(seed).permutation(len(labels))
+        drawn = drawn[np.argsort(labels[drawn], kind="stable")]
+        place = np.arange(len(drawn)) - np.searchsorted(labels[drawn], labels[drawn])
+        rows = np.sort(drawn[place < max(items // (2 * FEWEST), 2)])
+        rows = rows[metrics.truncated_rows(labels[rows], items, seed)]
+    _, classes, sizes = np.unique(labels[rows], return_inverse=True, return_counts=True)
+    repeated = int((sizes > 1).sum())
+    if repeated < FEWEST:
+        of = f" among the {items} items that are drawn" if len(rows) < len(labels) else ""
+        raise ValueError(f"choose_score: labels name {repeated} classes of two items or more{of}, expected {FEWEST}")
+    return rows, classes, sizes
+
+
+def _seconds(forms: Sequence[tuple[Score, str, Distribution]]) -> list[float]:
+    """About how long each form takes to judge, by a few of its queries."""
+    seconds = []
+    for score, _, d in forms:
+        start = perf_counter()
+        retrieval.search(d[:PROBE], d, 2, score)
+        seconds.append((perf_counter() - start) * len(d) / min(PROBE, len(d)))
+    return seconds
+
+
+def _uncertain(d: Distribution, score: Score) -> TypeGuard[Normal | VonMisesFisher | Scaled]:
+    """Whether the score uses the uncertainty of items."""
+    return isinstance(d, Normal | VonMisesFisher | Scaled) and score.name not in OF_MEANS
+
+
+def _second_half(sizes: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """A mask [classes] of half of the classes of two items or more, and half of the others."""
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    order = order[np.argsort(sizes[order] == 1, kind="stable")]
+    second = np.zeros(len(sizes), np.bool_)
+    second[order[1::2]] = True
+    return second
+
+
+def _forms(d: Distribution, fits: Fits, draws: bool, seed: int) -> Iterator[tuple[Score, str, Distribution]]:
+    """Each score that takes these items, in the forms it has."""
+    for known in SCORES.values():
+        if (d.kind, d.kind) not in known.pairs:
+            continue
+        drawn = known.pair(d.kind, d.kind).op.draws
+        if drawn and not draws:
+            continue
+        score = known(seed=seed) if drawn else known
+        if not (isinstance(d, Normal) and "prior_var" in score.params):  # llr has no form without a prior
+            yield score, "raw", d
+        calibrated = fits.calibration is not None and score.name not in OF_MEANS
+        if calibrated or "mu" in score.params:
+            yield fits(score), "calibrated", fits.calibration(d) if calibrated and fits.calibration else d
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """How one form of a score answers, query by query."""
+
+    score: str
+    form: str
+    right: NDArray[np.float64]
+    precision: NDArray[np.float64]
+    """Average precision at R."""
+    roc_auc: float
+    confidence: NDArray[np.float64]
+    """The score of the best item."""
+    right_if_equal: NDArray[np.float64] | None
+    """1 or 0 as `right`, with the mean uncertainty for all items; None where the score uses none."""
+
+
+class _IfEqual:
+    """The answers of scores where all items have the mean uncertainty, from as few searches as there are rankings.
+
+    Most scores of diagonal normals then rank by one and the same weighted distance; where two items are equally far up
+    to rounding, which of them is the first is that of the score that came first.
+    """
+
+    def __init__(self, labels: NDArray[Any]) -> None:
+        self._labels = labels
+        self._known: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+
+    @quiet
+    def right(self, d: Normal | VonMisesFisher | Scaled, score: Score) -> NDArray[np.float64]:
+        """1 or 0 of each query as `Answers.right`."""
+        mu, uncertainty = d.arrays
+        mean = type(d)(mu, uncertainty.mean(0)[None])
+        weights = ranking_weights(score.pair(mean.kind, mean.kind), mean, score.params)
+        if weights is not None:
+            weights = on_host(weights)
+            for others, right in self._known:
+                if np.allclose(weights, others, rtol=1e-12, atol=0):  # far below the rounding of scores
+                    return right
+        truth = as_truth("choose_score", self._labels, len(d), None)
+        asked = {"recall_at_1": metrics.hit_at_k}
+        right = answered("choose_score", mean, None, truth, score, asked, whole=False).right
+        if weights is not None:
+            self._known.append((weights, right))
+        return right
+
+
+def _judged(
+    score: Score,
+    form: str,
+    d: Distribution,
+    labels: NDArray[Any],
+    pairs: NDArray[np.int64],
+    same: NDArray[np.bool_],
+    if_equal: _IfEqual,
+) -> _Judged:
+    owner, truth, asked = "choose_score", as_truth("choose_score", labels, len(d), None), ranked(RankedScore)
+    answers = answered(owner, d, None, truth, score, asked)
+    equal = if_equal.right(d, score) if _uncertain(d, score) else None
+    roc_auc = metrics.roc_auc(_finite(of_pairs(owner, d, d, pairs, score)), same)
+    confidence = _finite(answers.scores[:, 0])
+    return _Judged(score.name, form, answers.right, answers.values["map_at_r"], roc_auc, confidence, equal)

@@ -1,0 +1,403 @@
+"""`pe.choose_threshold`: from which score on to accept answers, or pairs, so that a promise is kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel import metrics, scores
+from peaccel._utils.suggestions import require_classes
+from peaccel.distributions import Distribution
+from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
+from peaccel.evaluation.answers import answered, as_truth, given, warn_of_copies
+from peaccel.evaluation.identification import best_two, curve_of, novel_clusters
+from peaccel.evaluation.separation import calibration, probability
+from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
+from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
+from peaccel.metrics import Relevance
+from peaccel.metrics._numbers import bin_edges
+from peaccel.scores import Score
+
+__all__ = ["choose_pair_threshold", "choose_threshold"]
+
+TARGETS = {
+    "wrong": (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001),
+    "fpir": (0.1, 0.05, 0.01, 0.001),
+    "far": (0.1, 0.01, 0.001, 0.0001),
+}
+"""The shares of each promise that are shown beside the one that is asked for."""
+POINTS = 400
+"""Points of the curve of risk, at most."""
+BINS = 40
+"""Bins of the scores."""
+ENDS = 0.001
+"""The share of scores that lie beyond the bins' ends on each side, and are counted in the first and in the last one."""
+SUREST = 0.1
+"""The surest share of answers: of fewer, how often they are wrong says little."""
+
+
+def choose_threshold(
+    queries: Distribution,
+    gallery: Distribution | None,
+    labels: ArrayLike | tuple[ArrayLike, ArrayLike] | Relevance,
+    score: str | Score = "cosine",
+    *,
+    wrong: float | None = None,
+    fpir: float | None = None,
+    delta: float = 0.1,
+    novel: Distribution | None = None,
+    novel_labels: ArrayLike | None = None,
+    seed: int = 0,
+) -> ThresholdChoice:
+    """From which score on to answer queries by their best item, so that a promise is kept on others like them.
+
+    Each query is answered by the best item of the gallery (`pe.search`), and labels say whether rightly. Of these
+    answers `pe.learn_then_test` finds the threshold for a share of wrong answers among those that are accepted, and of
+    searches without a mate `pe.limit_false_matches` that for a share of them that return anything: for the share that
+    is asked for, and for a ladder of usual ones. A query without a right item in the gallery is answered wrongly
+    wherever it is answered.
+
+    Parameters
+    ----------
+    queries, gallery
+        Q and G items of one dim, of classes that nothing was trained on; points will do. None for the gallery: the
+        queries are searched for among each other, each without itself.
+    labels
+        (labels of the queries [Q], of the gallery [G]), numbers or strings; [Q] alone where there is no gallery. Or a
+        `peaccel.metrics.Relevance`, which says by pairs or by places what is right.
+    score
+        A name or a score, of whose best items thresholds are.
+    wrong
+        In (0, 1): the share of accepted answers that may be wrong.
+    fpir
+        In (0, 1), in place of `wrong`: the share of searches without a mate that may return anything (false positive
+        identification rate).
+    delta
+        In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
+    novel
+        M searches without a mate: queries without a right item in the gallery, of the queries' kind and dim. None:
+        those among the queries that have none.
+    novel_labels
+        [M], their classes, numbers or strings, of each of which one search counts. None: each is independent.
+    seed
+        Which query of a class is tested, and the parts of the fitted probability.
+
+    Returns
+    -------
+    ThresholdChoice
+        ``print`` it; ``.accept(ranking)`` takes out of a ranking what lies below the threshold that was asked for,
+        ``pe.io.write_fit`` keeps it, and ``peaccel choose-threshold`` writes all of it as a page.
+
+    Warns
+    -----
+    UserWarning
+        The best item of a query equals the query bit for bit: queries that are in the gallery answer themselves.
+
+    Raises
+    ------
+    TypeError
+        The score does not take these kinds.
+    ValueError
+        wrong and fpir both, or outside (0, 1); fpir without a search that has no mate; shapes disagree, labels that
+        are NaN or of one class, no query can be answered, a score that is not finite, or as for `pe.search`.
+
+    Notes
+    -----
+    The promise is of a query of a new class of the same population, against this gallery or one drawn alike. Each row
+    of the tables keeps its own: to choose among several rows, scores or seeds by what they give voids it.
+
+    Examples
+    --------
+    Points of 300 classes, half of them blurred, of which at most 5 % of the accepted answers may be wrong:
+
+    >>> rng, labels = np.random.default_rng(0), np.arange(300).repeat(2)
+    >>> blur = rng.choice([0.3, 3.0], (600, 1))
+    >>> d = pe.Point(rng.normal(size=(300, 32))[labels] + blur * rng.normal(size=(600, 32)))
+    >>> found = pe.choose_threshold(d, None, labels, wrong=0.05)
+    >>> round(found.accept.threshold, 2), found.accept.number, found.chosen.missing
+    (0.88, 300, '')
+    """
+    owner, items = "choose_threshold", queries if gallery is None else gallery
+    truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
+    named, asked = scores.get(score), _asked(owner, delta, wrong=wrong, fpir=fpir)
+    of_novel = novel_clusters(owner, novel, novel_labels, queries)
+    require_classes(owner, "labels", truth.clusters)
+    units, mated = np.unique(truth.clusters, return_inverse=True)[1], truth.sizes() > 0
+    if units.max(initial=0) < 1:
+        raise ValueError(f"{owner}: the queries are of one class, expected at least two: {truth.grouping} are counted")
+    if not mated.any():
+        raise ValueError(f"{owner}: no query has an answer in the gallery")
+    if fpir is not None and novel is None and mated.all():
+        raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
+    answers = answered(owner, queries, gallery, truth, named, {"recall_at_1": metrics.hit_at_k})
+    if gallery is not None:
+        warn_of_copies(owner, queries, gallery, answers.best)
+    best = _finite(owner, answers.scores[:, 0].astype(answers.dtype), named)
+    others, of_others = best[~mated], None if truth.sizes().all() else units[~mated]
+    if novel is not None:
+        others = _finite(owner, best_two(owner, novel, items, named)[:, 0].astype(answers.dtype), named)
+        of_others = None if novel_labels is None else of_novel
+    given = _Given(best, answers.right == 1, units, mated, others, of_others)
+    return _chosen(
+        given,
+        ("wrong", "fpir"),
+        asked,
+        delta,
+        seed,
+        score=named.label,
+        about=_about(queries, gallery, named, given, truth.grouping, novel is not None),
+        grouping=truth.grouping,
+        apart=novel is not None,
+    )
+
+
+def choose_pair_threshold(
+    scores: ArrayLike,
+    match: ArrayLike,
+    groups: ArrayLike | None = None,
+    *,
+    wrong: float | None = None,
+    far: float | None = None,
+    delta: float = 0.1,
+    seed: int = 0,
+) -> ThresholdChoice:
+    """From which score on to accept pairs as matching, so that a promise is kept on others like them.
+
+    Of scored pairs `pe.learn_then_test` finds the threshold for a share of pairs that do not match among those that are
+    accepted, and of those that do not match `pe.limit_false_matches` that for a share of them that is accepted.
+
+    Parameters
+    ----------
+    scores
+        [P], higher = more similar, finite; of any model.
+    match
+        [P] booleans (or 0 and 1): whether a pair matches. Matches are to be as frequent as they will be.
+    groups
+        [P] numbers or strings: what pairs have in common that may make them wrong together, such as a person; one pair
+        of each counts. None: pairs are independent, which they are not where several share an item.
+    wrong
+        In (0, 1): the share of accepted pairs that may not match. 1 less it is the precision: 0.01 for one of 99 %.
+    far
+        In (0, 1), in place of `wrong`: the share of pairs that do not match that may be accepted (false acceptance
+        rate).
+    delta
+        In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
+    seed
+        Which pair of a group is tested, and the parts of the fitted probability.
+
+    Returns
+    -------
+    ThresholdChoice
+        ``print`` it; ``.accept(scores)`` says which pairs to accept, and ``pe.io.write_fit`` keeps it.
+
+    Raises
+    ------
+    ValueError
+        wrong and far both, or outside (0, 1); far where all pairs match; shapes disagree, NaN, fewer than two pairs or
+        groups.
+
+    Examples
+    --------
+    >>> rng, match = np.random.default_rng(0), np.arange(4000) % 2 == 0
+    >>> scores = rng.normal(size=4000) + 3 * match
+    >>> found = pe.choose_pair_threshold(scores, match, far=0.01)
+    >>> round(found.accept.threshold, 1), round(found.chosen.found, 1)
+    (2.5, 0.7)
+    """
+    owner = "choose_pair_threshold"
+    asked = _asked(owner, delta, wrong=wrong, far=far)
+    raw = given(owner, "scores", scores)
+    pairs = finite_numbers(owner, "scores", raw)
+    right = flags(owner, "match", match, (len(pairs),))
+    units = (
+        np.arange(len(pairs))
+        if groups is None
+        else class_numbers(owner, "groups", given(owner, "groups", groups), len(pairs))
+    )
+    kind = "pairs" if groups is None else "groups"
+    if units.max() < 1:
+        raise ValueError(f"{owner}: scores are of one of the {kind}, expected at least two")
+    if far is not None and right.all():
+        raise ValueError(f"{owner}: far needs pairs that do not match; all {len(pairs)} do")
+    kept = pairs.astype(raw.dtype if raw.dtype.kind == "f" else np.float64)
+    grouped = "" if groups is None else f" of {units.max() + 1} groups"
+    return _chosen(
+        _Given(kept, right, units, right, kept[~right], None if groups is None else units[~right]),
+        ("wrong", "far"),
+        asked,
+        delta,
+        seed,
+        score=None,
+        about=f"{len(pairs)} scored pairs{grouped}, of which {right.sum()} match",
+        grouping=kind,
+        apart=False,
+    )
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Answers to queries, or pairs, of which a threshold accepts some."""
+
+    scores: NDArray[Any]
+    """[N], in the dtype in which they were computed."""
+    right: NDArray[np.bool_]
+    """[N]: whether to accept is right."""
+    units: NDArray[np.int64]
+    """[N], the class of each, or its group."""
+    matches: NDArray[np.bool_]
+    """[N]: which queries have a right item, and which pairs match."""
+    others: NDArray[Any]
+    """[M], the scores of searches without a mate, or of pairs that do not match."""
+    of_others: NDArray[np.int64] | None
+    """[M], the class of each; None where each is independent."""
+
+
+def _asked(owner: str, delta: float, **targets: float | None) -> tuple[str, float] | None:
+    """The promise that is asked for, and its share; None where none is."""
+    given = {name: x for name, x in targets.items() if x is not None}
+    require_shares(owner, delta=delta, **given)
+    if len(given) > 1:
+        raise ValueError(f"{owner}: {' and '.join(given)} are given, expected one")
+    return next(((name, float(x)) for name, x in given.items()), None)
+
+
+def _finite(owner: str, found: NDArray[Any], score: Score) -> NDArray[Any]:
+    if not np.isfinite(found).all():
+        count = (~np.isfinite(found)).sum()
+        raise ValueError(f"{owner}: the best score by {score.label} of {count} queries is not finite")
+    return found
+
+
+def _about(
+    queries: Distribution, gallery: Distribution | None, score: Score, given: _Given, grouping: str, apart: bool
+) -> str:
+    """What was searched for in what, as a sentence begins."""
+    among = "among each other" if gallery is None else f"in {len(gallery)} gallery items"
+    without = int((~given.matches).sum())
+    missing = f", {without} of them without a right item" if without else ""
+    novel = f" and {len(given.others)} searches without a mate apart" if apart else ""
+    return (
+        f"{len(queries)} queries of {given.units.max() + 1} {grouping}{missing}{novel}, searched for {among} by "
+        f"{score.label}; {queries.dim} dimensions, {type(queries).__name__}"
+    )
+
+
+def _chosen(
+    x: _Given, promises: tuple[str, ...], asked: tuple[str, float] | None, delta: float, seed: int, **told: Any
+) -> ThresholdChoice:
+    """The thresholds for all targets, and what the page draws."""
+    curve = _risks(x.scores, x.right)
+    results = []
+    for promise in promises:
+        if promise == "wrong" or len(x.others):
+            own = {asked[1]} if asked is not None and asked[0] == promise else set()
+            targets = sorted(own | set(TARGETS[promise]), reverse=True)
+            results += [_result(x, promise, target, delta, seed, curve) for target in targets]
+    shown = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).round().astype(np.int64))
+    right = x.right.astype(np.float64)
+    chances = probability(x.scores.astype(np.float64), right, x.units, seed)
+    known = ~np.isnan(chances)
+    both = x.matches.any() and len(x.others) > 0
+    edges, counts = _histograms(x, told["score"] is None, told["apart"])
+    return ThresholdChoice(
+        items=len(x.scores),
+        matches=int(x.matches.sum()),
+        units=int(x.units.max()) + 1,
+        others=len(x.others),
+        other_units=None if x.of_others is None else len(np.unique(x.of_others)),
+        delta=float(delta),
+        asked=asked,
+        results=tuple(results),
+        coverage=tuple(map(tuple, curve[shown].tolist())),
+        calibration=calibration(chances[known], right[known])[0] if known.any() else (),
+        trade_off=curve_of(_errors(x)) if both else (),
+        edges=edges,
+        counts=counts,
+        seed=seed,
+        **told,
+    )
+
+
+def _errors(x: _Given) -> metrics.OpenSet:
+    """Errors over all thresholds: of searches FNIR and FPIR, of pairs the shares of both kinds decided wrongly."""
+    mates = metrics.mate_scores(x.scores[x.matches, None].astype(np.float64), x.right[x.matches, None])
+    return metrics.open_set(mates, x.others.astype(np.float64))
+
+
+def _result(
+    x: _Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64]
+) -> ThresholdResult:
+    """The threshold for one target, and what it does."""
+    found = (
+        learn_then_test(x.scores, x.right, x.units, target, delta, seed)
+        if promise == "wrong"
+        else limit_false_matches(x.others, target, delta, x.of_others, seed=seed)
+    )
+    accepted = found(x.scores)
+    refused = math.isinf(found.threshold)
+    perhaps = _perhaps(curve, target, delta, found.number) if refused and promise == "wrong" else None
+    return ThresholdResult(
+        promise=promise,
+        target=target,
+        threshold=found.threshold,
+        accepted=float(accepted.mean()),
+        wrong=float((~x.right[accepted]).mean()) if accepted.any() else math.nan,
+        found=float((accepted & x.right)[x.matches].mean()) if x.matches.any() else math.nan,
+        false=float(found(x.others).mean()) if len(x.others) else None,
+        accept=found,
+        tested=found.number,
+        perhaps=perhaps,
+        missing=_missing(promise, found.missing, perhaps) if refused else "",
+    )
+
+
+def _missing(promise: str, least: int, perhaps: int | None) -> str:
+    """What is missing to a threshold, in some words."""
+    if promise != "wrong":
+        return str(least)
+    if perhaps is None:
+        return "surer scores"
+    return f"{least} to perhaps {perhaps}" if least else f"perhaps {perhaps}"
+
+
+def _risks(scores: NDArray[Any], right: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """[T, 2] over falling thresholds: the share that is accepted, and the share of these that is wrong."""
+    order = np.argsort(-scores, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # equal scores are accepted together
+    accepted, wrong = last + 1, np.cumsum(~right[order])[last]
+    return np.stack([accepted / len(scores), wrong / accepted], 1)
+
+
+def _perhaps(curve: NDArray[np.float64], target: float, delta: float, number: int) -> int | None:
+    """About how many more answers show that at most a share of the surest is wrong, if the others are like these.
+
+    By Chernoff's bound k answers of which a share r is wrong show it where k KL(r, target) >= log(1 / delta), with KL
+    the divergence of two coins; they are the surest of k / coverage. None where no r is below the target.
+    """
+    coverage, risk = curve[(curve[:, 0] >= SUREST) & (curve[:, 1] < target)].T
+    if not len(risk):
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.where(risk > 0, risk * np.log(risk / target), 0) + (1 - risk) * np.log((1 - risk) / (1 - target))
+        needed = float((math.log(1 / delta) / apart / coverage).min())
+    more = max(needed - number, number / 4)  # these were not enough, whatever the bound says
+    digits = int(10 ** max(math.floor(math.log10(more)) - 1, 0))
+    return math.ceil(more / digits) * digits
+
+
+def _histograms(x: _Given, pairs: bool, apart: bool) -> tuple[tuple[float, ...], dict[str, tuple[int, ...]]]:
+    """Edges of bins, and how many scores of each kind lie in them."""
+    if pairs:
+        kinds = {"pairs that match": x.scores[x.right], "pairs that do not": x.scores[~x.right]}
+    else:
+        wrong = ~x.right if apart else ~x.right & x.matches
+        kinds = {"right answers": x.scores[x.right], "wrong answers": x.scores[wrong], "without a mate": x.others}
+    kinds = {name: found.astype(np.float64) for name, found in kinds.items() if len(found)}
+    low, high = np.quantile(np.concatenate(list(kinds.values())), [ENDS, 1 - ENDS])
+    edges = bin_edges(np.array([low, high]), BINS)
+    counts = {name: np.histogram(np.clip(found, edges[0], edges[-1]), edges)[0] for name, found in kinds.items()}
+    return tuple(edges.tolist()), {name: tuple(found.tolist()) for name, found in counts.items()}

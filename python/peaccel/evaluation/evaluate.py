@@ -1,0 +1,264 @@
+"""`pe.evaluate`: what scores and confidences are worth on embeddings that somebody has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel.distributions import Distribution
+from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, given, of_pairs, warn_of_copies
+from peaccel.evaluation.columns import Metric, ranked
+from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
+from peaccel.evaluation.identification import best_two, identified, novel_clusters
+from peaccel.evaluation.intervals import Resamples
+from peaccel.evaluation.results import Evaluation, OpenSetResult, ScoreResult
+from peaccel.evaluation.separation import SHARES, CountedAnswers, Separation, by_name, judged
+from peaccel.evaluation.verified_pairs import VerificationIntervals, verified
+from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
+from peaccel.metrics._relation import Relation
+from peaccel.scores import Score
+
+__all__ = ["evaluate"]
+
+DEPTHS = (5, 10)
+"""Recall is at these depths, of those that the gallery has, unless others are named."""
+GIVEN = "metrics."
+"""Before the names of the metrics that the caller gave, so that they are not taken for fields of the result."""
+
+
+def evaluate(
+    queries: Distribution,
+    gallery: Distribution | None,
+    labels: ArrayLike | tuple[ArrayLike, ArrayLike] | Relevance,
+    scores: str | Score | Sequence[str | Score] | None = None,
+    *,
+    k: int | Sequence[int] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    pairs: ArrayLike | None = None,
+    quality: ArrayLike | None = None,
+    novel: Distribution | None = None,
+    novel_labels: ArrayLike | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Evaluate embeddings by the papers' protocols: retrieval, verification, and what their confidence is worth.
+
+    The whole gallery is ranked by each score (`pe.search`). Verification pairs are those of queries and gallery, all
+    pairs of one class up to 20 000 and of two up to 2 000 000, and as many drawn evenly where there are more, unless
+    they are given. Confidences are those of the queries: what the distributions say, and beside it the score of the
+    best item, that less the next one's, and random numbers, which a learned confidence has to beat.
+
+    Intervals are of 95 %, by a bootstrap over classes: of the queries, and for pairs of both sides. Probabilities that
+    an answer is right are isotonic regressions on its confidence, fitted to four fifths of the classes and judged on
+    the others.
+
+    Parameters
+    ----------
+    queries, gallery
+        Q and G items of one dim, as every verb takes them. None for the gallery: the queries are searched for among
+        each other, each without itself.
+    labels
+        (labels of the queries [Q], of the gallery [G]), numbers or strings; [Q] alone where there is no gallery. Or a
+        `peaccel.metrics.Relevance`, which says by pairs or by places what is right.
+    scores
+        Names or scores, one or several. The first one is the baseline: gains are over it, and confidences are judged by
+        its answers. None: cosine and, where these kinds have it, mls.
+    k
+        Recall@k beside Recall@1, one or several, at most the items that are ranked. None: 5 and 10, if there are as
+        many.
+    metrics
+        By name, functions of ranked ids [Q, K] and of what is right for the queries that give a number [Q], such as
+        those of `pe.metrics`: their means beside the others. K is as large as k and the largest class need; where there
+        is no gallery, one more, and queries are among their own ids (`pe.metrics.relevance` leaves them out).
+    pairs
+        [P, 2], rows of the queries and of the gallery, that are verified instead; labels say which are right. None of
+        a row with itself where there is no gallery.
+    quality
+        [Q] of the queries, higher = better, such as the size of the crop; ties are allowed.
+    novel
+        M queries without a right item in the gallery, of the queries' kind and dim: how well each confidence tells them
+        from the queries, and open-set identification by each score, FNIR at an FPIR of 1 % and of 10 %, where a query
+        is returned its best item or nothing.
+    novel_labels
+        [M], the classes of the novel queries, numbers or strings: intervals draw these as a whole, beside the classes
+        of the queries. None: each novel query by itself, which is too sure where several are of one class.
+    seed
+        Seed of verification pairs, of the draws of intervals, and of the random confidence.
+
+    Returns
+    -------
+    Evaluation
+        ``print`` it, ``.save("results.json")``, or have ``peaccel evaluate`` write it as a page.
+
+    Warns
+    -----
+    UserWarning
+        The best item of a query equals the query bit for bit: queries that are in the gallery answer themselves.
+
+    Raises
+    ------
+    TypeError
+        A score does not take these kinds.
+    ValueError
+        Shapes disagree, no query can be answered, there is no score, k is out of range, a score, a metric or
+        a confidence that is not finite, novel queries of another kind or none, novel_labels of another length or
+        without novel, or as for `pe.search`.
+
+    References
+    ----------
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5; Kirchhof et al., URL, NeurIPS 2023 (R-AUROC);
+    Geifman & El-Yaniv, Selective Classification for Deep Neural Networks, 2017 (AURC); Zadrozny & Elkan, 2002 (isotonic
+    regression); ISO/IEC 19795-1 (FPIR and FNIR). `pe.metrics.calibration_error` has the published ECE of retrieval,
+    which no useful confidence lowers.
+
+    Examples
+    --------
+    Sharp images and blurred ones, of which the variances tell:
+
+    >>> rng, labels = np.random.default_rng(0), np.arange(100).repeat(4)
+    >>> sigma = rng.choice([0.5, 4.0], (400, 1))
+    >>> mu = rng.normal(size=(100, 64))[labels] + sigma * rng.normal(size=(400, 64))
+    >>> e = pe.evaluate(pe.Normal(mu, sigma**2), None, labels, scores=["cosine", "llr:prior_var=1"])
+    >>> [(s.score, round(s.recall_at_1.value, 2)) for s in e.scores]
+    [('cosine', 0.47), ('llr:prior_var=1.0,prior_mean=0.0', 0.5)]
+    """
+    items = queries if gallery is None else gallery
+    truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
+    named = as_scores("evaluate", scores, (queries.kind, items.kind))
+    depths = _depths(k, len(items) - truth.leave_one_out)
+    if quality is not None and (shape := given("evaluate", "quality", quality).shape) != (len(queries),):
+        raise ValueError(f"evaluate: quality has shape {shape}, expected ({len(queries)},) like queries")
+    of_novel = novel_clusters("evaluate", novel, novel_labels, queries)
+    known = truth.sizes() > 0
+    if not known.any():
+        raise ValueError("evaluate: no query has an answer in the gallery")
+    if pairs is None:
+        asked, same = verification_pairs(truth, None, seed, different=DIFFERENT)
+    else:
+        asked, same = _listed("evaluate", pairs, truth)
+    clusters = np.unique(np.concatenate([truth.clusters, truth.gallery_clusters]), return_inverse=True)[1]
+    of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
+    resamples = Resamples(of_queries[known], seed)
+    of_both = Resamples(np.stack([of_queries[asked[:, 0]], of_items[asked[:, 1]]], 1), seed)
+    wanted: dict[Any, Metric] = {**ranked(ScoreResult), **{at: partial(hit_at_k, k=at) for at in depths}}
+    wanted |= {f"{GIVEN}{name}": metric for name, metric in (metrics or {}).items()}
+    every: list[Answers] = []
+    verifications: list[VerificationIntervals] = []
+    for score in named:
+        every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2)))
+        verifications.append(verified(of_pairs("evaluate", queries, items, asked, score), same, of_both))
+    if gallery is not None:
+        warn_of_copies("evaluate", queries, gallery, every[0].best)
+    open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
+    return Evaluation(
+        queries=len(queries),
+        gallery=len(items),
+        dim=queries.dim,
+        classes=len(np.unique(truth.clusters)),
+        grouping=truth.grouping,
+        unanswerable=int((~known).sum()),
+        kinds=(type(queries).__name__, type(items).__name__),
+        pairs=(int(same.sum()), int((~same).sum())),
+        novel=len(of_novel),
+        novel_classes=None if novel_labels is None else len(np.unique(of_novel)),
+        scores=_results(named, every, verifications, known, resamples),
+        open_set=open_set,
+        confidences=tuple(judged(queries, every[0], quality, novel_ones, of_queries[known], resamples, seed)),
+        shares=SHARES,
+        seed=seed,
+    )
+
+
+def _results(
+    named: Sequence[Score],
+    every: Sequence[Answers],
+    verifications: Sequence[VerificationIntervals],
+    known: NDArray[np.bool_],
+    resamples: Resamples,
+) -> tuple[ScoreResult, ...]:
+    """The results of all scores."""
+    counted = [CountedAnswers(answers.right[known], answers.scores[known, 0], resamples) for answers in every]
+    both = [(answers, count.separation()) for answers, count in zip(every, counted, strict=True)]
+    given = zip(named, both, verifications, strict=True)
+    return tuple(_result(score, own, both[0], known, resamples, verification) for score, own, verification in given)
+
+
+def _result(
+    score: Score,
+    own: tuple[Answers, Separation],
+    first: tuple[Answers, Separation],
+    known: NDArray[np.bool_],
+    resamples: Resamples,
+    verification: VerificationIntervals,
+) -> ScoreResult:
+    """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
+    (answers, separation), (of_first, first_separation) = own, first
+    means: dict[str, Any] = {
+        name: resamples.mean(x[known]) for name, x in answers.values.items() if isinstance(name, str)
+    }
+    given = {name.removeprefix(GIVEN): means.pop(name) for name in tuple(means) if name.startswith(GIVEN)}
+    return ScoreResult(
+        score=score.label,
+        recall_at_k={str(at): float(x[known].mean()) for at, x in answers.values.items() if isinstance(at, int)},
+        metrics=given,
+        gain_at_1=resamples.mean(answers.right[known] - of_first.right[known]),
+        precision_recall_at_1=precision_recall_auc_at_1(answers.right[known], answers.scores[known, 0]),
+        best_auroc=separation.auroc,
+        best_auroc_gain=separation.gain(first_separation),
+        **means,
+        **verification._asdict(),
+    )
+
+
+def _identified(
+    novel: Distribution | None,
+    clusters: NDArray[np.int64],
+    items: Distribution,
+    named: Sequence[Score],
+    every: Sequence[Answers],
+    resamples: Resamples,
+    seed: int,
+) -> tuple[tuple[OpenSetResult, ...], dict[str, NDArray[np.float64]]]:
+    """Identification by each score where novel queries search the same items, and their confidences by the first."""
+    if novel is None:
+        return (), {}
+    found = [best_two("evaluate", novel, items, score) for score in named]
+    apart = Resamples(clusters, seed + 1)  # by other draws than the queries
+    results = (
+        identified(score, answers, best[:, 0], resamples, apart)
+        for score, answers, best in zip(named, every, found, strict=True)
+    )
+    return tuple(results), by_name(novel, found[0], seed + 1)
+
+
+def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:
+    """The depths of recall, none beyond the items that are ranked."""
+    if k is None:
+        return tuple(at for at in DEPTHS if at <= ranked)
+    depths = tuple(np.atleast_1d(k).tolist())
+    if not depths or not all(isinstance(at, int) and 1 <= at <= ranked for at in depths):
+        raise ValueError(f"evaluate: k is {k}, expected integers from 1 to {ranked}, the items that are ranked")
+    return depths
+
+
+def _listed(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Pairs of rows that the caller listed, and which of them are right."""
+    rows, sides = given(owner, "pairs", pairs), (truth.queries, truth.gallery)
+    if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
+        raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2) integers")
+    outside = np.flatnonzero((rows < 0) | (rows >= np.array(sides)))
+    if len(outside):
+        pair = outside[0] // 2
+        raise ValueError(
+            f"{owner}: pair {pair} is {rows[pair].tolist()}, expected rows below {sides[0]} and {sides[1]}"
+        )
+    if truth.leave_one_out and (rows[:, 0] == rows[:, 1]).any():
+        row = rows[rows[:, 0] == rows[:, 1]][0, 0]
+        raise ValueError(f"{owner}: pairs hold row {row} with itself, expected different rows")
+    same = truth.right(rows[:, 0], rows[:, 1])
+    if same.all() or not same.any():
+        raise ValueError(f"{owner}: {same.sum()} of {len(same)} pairs are right, expected some of either kind")
+    return rows.astype(np.int64), same

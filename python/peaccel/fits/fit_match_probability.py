@@ -1,0 +1,198 @@
+"""The probability that a pair matches, fitted to the scores of labelled pairs, and how well it is calibrated."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from peaccel._utils.arrays import Array, Numpy, quiet
+from peaccel.distributions.checks import finite_numbers, flags
+from peaccel.fits.records import IsotonicProbability, LogisticProbability
+
+__all__ = ["ReliabilityCurve", "fit_match_probability", "reliability_curve"]
+
+
+@quiet
+def fit_match_probability(
+    scores: ArrayLike, labels: ArrayLike, *confidences: ArrayLike, method: Literal["logistic", "isotonic"] = "logistic"
+) -> LogisticProbability | IsotonicProbability:
+    """The probability that a pair is of one identity, from its score and, logistic, from confidences.
+
+    "logistic" is the likeliest 1 / (1 + exp(-(bias + weights . inputs))), with Platt's targets (n + 1) / (n + 2) and
+    1 / (m + 2) for n same and m different pairs in place of 1 and 0: so it exists also where a score tells all pairs
+    apart. "isotonic" is the likeliest function that never falls as the score rises. It takes 1000 pairs and more, and
+    is 0 or 1 at its ends, where all pairs are of one kind: its logarithm need not be finite.
+
+    Parameters
+    ----------
+    scores
+        [P], any score, finite. Of held-out pairs, in the proportion of same to different in which pairs will come: of
+        top-1 answers, for a probability that a top-1 answer is right. Other proportions shift the bias.
+    labels
+        [P] booleans (or 0 and 1): whether a pair is of one identity; some are and some are not.
+    confidences
+        [P] each, finite: what else is known of a pair, such as the confidence of its query and of its gallery item.
+    method
+        "logistic" or "isotonic", which takes the score alone.
+
+    Returns
+    -------
+    LogisticProbability or IsotonicProbability
+        ``p(scores, *confidences)`` are probabilities. ``pe.io.write_fit`` keeps it.
+
+    Raises
+    ------
+    ValueError
+        Another method, isotonic with confidences, wrong shapes or dtypes, NaN, labels of one kind only.
+
+    References
+    ----------
+    Platt, "Probabilistic Outputs for Support Vector Machines", 1999; Zadrozny & Elkan, "Transforming Classifier Scores
+    into Accurate Multiclass Probability Estimates", 2002, for isotonic regression.
+
+    Examples
+    --------
+    >>> scores = np.array([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0])
+    >>> p = pe.fit_match_probability(scores, labels=[0, 0, 1, 0, 1, 1])
+    >>> p([-2.5, 0.0, 2.5]).round(2).tolist()
+    [0.26, 0.57, 0.83]
+    """
+    owner = "fit_match_probability"
+    if method not in ("logistic", "isotonic"):
+        raise ValueError(f"{owner}: method is {method!r}, expected 'logistic' or 'isotonic'")
+    if method == "isotonic" and confidences:
+        raise ValueError(f"{owner}: confidences are given, which isotonic does not take")
+    inputs = [finite_numbers(owner, "scores", scores)]
+    inputs += [finite_numbers(owner, "confidences", x, len(inputs[0])) for x in confidences]
+    same = flags(owner, "labels", labels, (len(inputs[0]),))
+    if same.all() or not same.any():
+        raise ValueError(f"{owner}: labels name {same.sum()} same of {len(same)} pairs, expected some and not all")
+    if method == "isotonic":
+        return _isotonic(inputs[0], same)
+    for name, x in zip(("scores", *["confidences"] * len(confidences)), inputs, strict=True):
+        if not (np.ptp(x) == 0 or 1e-150 < np.ptp(x) < 1e150):
+            raise ValueError(f"{owner}: {name} span {np.ptp(x):g}, expected 0, or 1e-150 to 1e150")
+    bias, *weights = _logistic(np.stack(inputs, 1), same)
+    return LogisticProbability(float(bias), tuple(map(float, weights)))
+
+
+class ReliabilityCurve(NamedTuple):
+    """The points of a reliability plot.
+
+    Attributes
+    ----------
+    predicted
+        [B]: the mean probability in each bin.
+    observed
+        [B]: the share of same pairs in it.
+    count
+        [B]: how many pairs are in it.
+
+    Examples
+    --------
+    >>> curve = pe.reliability_curve([0.1, 0.2, 0.8, 0.9], labels=[0, 1, 1, 1], bins=2)
+    >>> [(round(p, 2), round(o, 2), n) for p, o, n in zip(*(x.tolist() for x in curve))]
+    [(0.15, 0.5, 2), (0.85, 1.0, 2)]
+    """
+
+    predicted: Numpy
+    observed: Numpy
+    count: Numpy  # type: ignore[assignment]  # tuples have a method of this name
+
+
+def reliability_curve(probabilities: ArrayLike, labels: ArrayLike, bins: int = 10) -> ReliabilityCurve:
+    """The points of a reliability plot: what was predicted against what was observed, in bins of as many pairs each.
+
+    Parameters
+    ----------
+    probabilities
+        [P], of pairs to which they were not fitted.
+    labels
+        [P] booleans (or 0 and 1): whether a pair is of one identity.
+    bins
+        At least 1. Pairs of one probability are in one bin, so that there may be fewer.
+
+    Returns
+    -------
+    ReliabilityCurve
+        On the diagonal, observed = predicted, where probabilities are calibrated; an observed share has a standard
+        error of sqrt(observed (1 - observed) / count), more where pairs share items.
+
+    Raises
+    ------
+    ValueError
+        Wrong shapes or dtypes, probabilities outside [0, 1], no pair, bins below 1.
+
+    Examples
+    --------
+    >>> predicted, observed, count = pe.reliability_curve([0.1, 0.2, 0.8, 0.9], labels=[0, 0, 0, 1], bins=2)
+    >>> predicted.round(2).tolist(), observed.tolist(), count.tolist()
+    ([0.15, 0.85], [0.0, 0.5], [2, 2])
+    """
+    owner = "reliability_curve"
+    p = finite_numbers(owner, "probabilities", probabilities)
+    same = flags(owner, "labels", labels, (len(p),))
+    if not (p.min() >= 0 and p.max() <= 1):
+        raise ValueError(f"{owner}: probabilities are {p.min():g} to {p.max():g}, expected 0 to 1")
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+        raise ValueError(f"{owner}: bins is {bins!r}, expected an integer >= 1")
+    edges = np.quantile(p, np.linspace(0, 1, bins + 1)[1:-1])
+    number = np.searchsorted(np.unique(edges), p, side="left")
+    count = np.bincount(number)
+    full = count > 0
+    sums = [np.bincount(number, x)[full] for x in (p, same)]
+    return ReliabilityCurve(sums[0] / count[full], sums[1] / count[full], count[full])
+
+
+def _logistic(inputs: Array, same: Array) -> Array:
+    """Bias and weights by Newton's method; the loss is convex."""
+    middle, width = inputs.mean(0), inputs.std(0)
+    width = np.where(np.ptp(inputs, 0) > 0, width, 1.0)  # of equal inputs it is their mean's rounding
+    x = np.c_[np.ones(len(inputs)), (inputs - middle) / width]
+    targets = np.where(same, (same.sum() + 1) / (same.sum() + 2), 1 / ((~same).sum() + 2))
+
+    def loss(w: Array) -> float:
+        logit = x @ w
+        return float((np.logaddexp(0, logit) - targets * logit).mean())
+
+    w = np.zeros(x.shape[1])
+    value = loss(w)
+    for _ in range(100):
+        p = np.exp(-np.logaddexp(0, -(x @ w)))
+        slope = x.T @ (p - targets)
+        # Where inputs are collinear, least squares gives the shortest step.
+        step = np.linalg.lstsq((x.T * (p * (1 - p))) @ x, slope, rcond=1e-12)[0]
+        while (new := loss(w - step)) > value and abs(step).max() > 1e-12:
+            step /= 2
+        if not new < value:
+            break
+        w, value = w - step, new
+    weights = w[1:] / width
+    return np.r_[w[0] - weights @ middle, weights]
+
+
+def _isotonic(scores: Array, same: Array) -> IsotonicProbability:
+    """The isotonic fit by pooling adjacent violators: neighbours out of order become one block with their mean.
+
+    Whole runs of them are pooled at once as long as that leaves half of the blocks; of the rest one after the other.
+    """
+    values, of = np.unique(scores, return_inverse=True)
+    sums, counts, starts = np.bincount(of, same), np.bincount(of), np.arange(len(values))
+    while True:
+        risen = np.flatnonzero(np.r_[True, sums[:-1] * counts[1:] < sums[1:] * counts[:-1]])
+        many = 2 * len(risen) > len(starts)
+        sums, counts, starts = np.add.reduceat(sums, risen), np.add.reduceat(counts, risen), starts[risen]
+        if many:
+            break
+    ends = np.r_[starts[1:], len(values)] - 1
+    blocks: list[tuple[float, int, int, int]] = []  # sum, count, first and last value
+    for pooled in zip(sums.tolist(), counts.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        block = pooled
+        while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
+            last = blocks.pop()
+            block = (last[0] + block[0], last[1] + block[1], last[2], block[3])
+        blocks.append(block)
+    points = [(i, total / count) for total, count, first, last in blocks for i in dict.fromkeys((first, last))]
+    return IsotonicProbability(tuple(float(values[i]) for i, _ in points), tuple(p for _, p in points))

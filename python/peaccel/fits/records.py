@@ -1,0 +1,394 @@
+"""Records of what is fitted to labelled items, which can be saved: a prior of positions, a scale of uncertainties, the
+probability of a match, a threshold of confidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
+
+import numpy as np
+
+from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, is_torch, namespace, quiet
+from peaccel.distributions import Distribution
+
+__all__ = [
+    "Calibration",
+    "ConformalSets",
+    "FalseMatchLimit",
+    "IsotonicProbability",
+    "LogisticProbability",
+    "Prior",
+    "Selection",
+    "Threshold",
+    "fewest",
+]
+
+D = TypeVar("D", bound=Distribution)
+
+
+class _Answers(Protocol):
+    """A ranking, of which thresholds need no more than this."""
+
+    @property
+    def ids(self) -> Any: ...
+    @property
+    def scores(self) -> Any: ...
+    @property
+    def _replace(self) -> Callable[..., Any]: ...
+
+
+R = TypeVar("R", bound=_Answers)
+
+
+class Prior(NamedTuple, Generic[ArrayT]):
+    """The prior of ``llr``, as `fit_prior` finds it: ``pe.scores.llr(prior_mean=p.mean, prior_var=p.var)``.
+
+    Attributes
+    ----------
+    mean
+        [D]: the mean of the true positions of classes.
+    var
+        Their variance: a number, or [D].
+
+    Examples
+    --------
+    >>> prior = pe.fit_prior(pe.Point([[0.0, 0.0], [0.0, 0.2], [1.0, 1.0], [1.0, 1.2]]), labels=[0, 0, 1, 1])
+    >>> prior.mean.round(2).tolist(), round(prior.var, 2)
+    ([0.5, 0.6], 0.5)
+    """
+
+    mean: ArrayT
+    var: float | ArrayT
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What `calibrate` found. Calling it on a distribution returns that with its uncertainty corrected.
+
+    Attributes
+    ----------
+    a
+        Factor: var <- a var + b of a Normal, kappa <- a kappa of a VonMisesFisher.
+    b
+        Offset of a Normal's variances, >= 0; 0 for a VonMisesFisher.
+    of
+        The class it was fitted on, the only one it applies to.
+    mean
+        D numbers, the mean of one side of two, which is subtracted from mu; none where one side was fitted.
+
+    Examples
+    --------
+    >>> c = pe.Calibration(a=4.0, b=0.01, of="Normal")
+    >>> c(pe.Normal([[0.0, 1.0]], var=[0.1])).var.round(3).tolist()
+    [0.41]
+    """
+
+    a: float
+    b: float
+    of: str
+    mean: tuple[float, ...] = ()
+
+    @quiet
+    def __call__(self, d: D) -> D:
+        """The items of d, in their dtype, with their uncertainty corrected; differentiable in torch.
+
+        Raises
+        ------
+        TypeError
+            d is of another class than the one it was fitted on.
+        ValueError
+            d has another dimension than the mean.
+        """
+        if type(d).__name__ != self.of:
+            raise TypeError(f"calibrate: fitted on {self.of}, cannot be applied to {type(d).__name__}")
+        mu, spread = d.arrays
+        if self.mean:
+            if len(self.mean) != d.dim:
+                raise ValueError(f"calibrate: fitted on {len(self.mean)} dimensions, cannot be applied to {d.dim}")
+            mu = mu - (mu.new_tensor(self.mean) if is_torch(mu) else np.asarray(self.mean, mu.dtype))
+        corrected = self.a * spread + self.b
+        return type(d)(*[mu, corrected.to(mu.dtype) if is_torch(mu) else corrected.astype(mu.dtype, copy=False)])
+
+
+@dataclass(frozen=True)
+class LogisticProbability:
+    """The probability of a match as `fit_match_probability` finds it, 1 / (1 + exp(-(bias + weights . inputs))).
+
+    Attributes
+    ----------
+    bias
+        A number.
+    weights
+        The weights of the score and, after it, of each confidence.
+
+    Examples
+    --------
+    >>> p = pe.LogisticProbability(bias=-1.0, weights=(2.0,))
+    >>> p([0.0, 0.5, 1.0]).round(2).tolist()
+    [0.27, 0.5, 0.73]
+    """
+
+    bias: float
+    weights: tuple[float, ...]
+
+    def __call__(self, scores: Any, *confidences: Any) -> Numpy:
+        """Probabilities, float64, of scores of any shape, and as many confidences as were fitted, which broadcast.
+
+        Raises
+        ------
+        ValueError
+            Other inputs than were fitted, in number, or shapes that do not broadcast.
+        """
+        if 1 + len(confidences) != len(self.weights):
+            expected = f"{len(self.weights) - 1} confidences beside scores"
+            raise ValueError(f"fit_match_probability: fitted with {expected}, got {len(confidences)}")
+        inputs = (_numbers(x) for x in (scores, *confidences))
+        logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
+        return np.exp(-np.logaddexp(0, -logit))  # a form that never overflows
+
+    def __str__(self) -> str:
+        """The formula."""
+        names = ("score", *(f"confidence {i}" for i in range(1, len(self.weights))))
+        terms = "".join(f" {w:+.6g} * {name}" for w, name in zip(self.weights, names, strict=True))
+        return f"the probability of a match is 1 / (1 + exp(-z)) with z = {self.bias:.6g}{terms}"
+
+
+@dataclass(frozen=True)
+class IsotonicProbability:
+    """The probability of a match as `fit_match_probability` finds it: it rises with the score, by straight lines
+    between points, and is that of the first or last point beyond them.
+
+    Attributes
+    ----------
+    scores
+        The scores of the points, rising.
+    probabilities
+        The probabilities of the points, never falling.
+
+    Examples
+    --------
+    >>> p = pe.IsotonicProbability(scores=(0.0, 1.0), probabilities=(0.2, 0.6))
+    >>> p([-1.0, 0.5, 2.0]).round(2).tolist()
+    [0.2, 0.4, 0.6]
+    """
+
+    scores: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __call__(self, scores: Any) -> Numpy:
+        """Probabilities, float64, of scores of any shape."""
+        return np.asarray(np.interp(_numbers(scores), self.scores, self.probabilities))
+
+    def __str__(self) -> str:
+        """From where to where it rises."""
+        ends = (f"{p:.6g} at a score of {s:.6g}" for p, s in ((self.probabilities[i], self.scores[i]) for i in (0, -1)))
+        return f"the probability of a match rises from {' to '.join(ends)}, by {len(self.scores)} points"
+
+
+def fewest(alpha: float, delta: float) -> int:
+    """How many trials it takes until none of them failing shows that at most alpha fail, but for a chance of delta."""
+    return math.ceil(math.log(delta) / math.log1p(-alpha))
+
+
+class Threshold:
+    """What is accepted from a threshold on: values, or the answers of a ranking."""
+
+    threshold: float
+
+    @overload
+    def __call__(self, values: R) -> R: ...
+    @overload
+    def __call__(self, values: Any) -> Numpy: ...
+    def __call__(self, values: Any) -> Any:
+        """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
+        return self.select(values) if hasattr(values, "ids") else _numbers(values) >= self.threshold
+
+    def select(self, ranking: R, confidence: Any = None) -> R:
+        """Take what is refused out of a ranking.
+
+        Parameters
+        ----------
+        ranking
+            A `pe.Ranking`, whose scores the threshold is of. What a `Selection` promises is of the best answer of each
+            query: of a ranking of one.
+        confidence
+            [Q], where the threshold is of another confidence than the score: of a query that is refused all answers
+            are.
+
+        Returns
+        -------
+        The ranking with id -1, an empty one among strings, and score -inf in place of what is refused.
+
+        Raises
+        ------
+        ValueError
+            Confidences of another number of queries.
+        """
+        scores = ranking.scores
+        if confidence is None:  # in float64, since a threshold lies between two numbers of float32
+            refused = ~((scores.double() if is_torch(scores) else _numbers(scores)) >= self.threshold)
+        elif np.shape(confidence) == (len(scores),):
+            of_query = ~(_numbers(confidence) >= self.threshold)[:, None]
+            refused = scores.new_tensor(of_query).bool() if is_torch(scores) else of_query
+        else:
+            raise ValueError(f"select: confidence has shape {np.shape(confidence)}, expected ({len(scores)},)")
+        return _without(ranking, refused)
+
+
+@dataclass(frozen=True)
+class Selection(Threshold):
+    """Which answers to accept, as `learn_then_test` finds it: those at least as confident as a threshold.
+
+    Attributes
+    ----------
+    threshold
+        The least confidence that is accepted; inf where no threshold was certain enough: nothing is accepted.
+    alpha
+        The share of accepted answers that may be wrong.
+    delta
+        The probability that it is more than alpha nevertheless.
+    number
+        How many answers, one of a class, the threshold was tested on.
+    accepted, wrong
+        How many of these it accepts, and how many of the accepted are wrong.
+
+    Examples
+    --------
+    >>> s = pe.Selection(threshold=0.4, alpha=0.05, delta=0.1, number=100, accepted=60, wrong=0)
+    >>> s([0.3, 0.4, float("nan")]).tolist()
+    [False, True, False]
+    >>> s.missing
+    0
+    """
+
+    threshold: float
+    alpha: float
+    delta: float
+    number: int
+    accepted: int
+    wrong: int
+
+    @property
+    def missing(self) -> int:
+        """How many more classes it takes to promise anything, even where all answers are right."""
+        return max(0, fewest(self.alpha, self.delta) - self.number)
+
+    def __str__(self) -> str:
+        """A sentence of what is promised."""
+        promise = f"at most {100 * self.alpha:g} % of them are wrong, with a certainty of {100 * (1 - self.delta):g} %"
+        if np.isinf(self.threshold):
+            more = f"; it takes at least {self.missing} more" if self.missing else ""
+            none = f"of {self.number} labelled ones none could be shown to be such that {promise}"
+            return f"accept no answers: {none}{more}"
+        share = f"{self.accepted} of {self.number} labelled answers, {self.wrong} of them wrong"
+        return f"accept answers from a confidence of {self.threshold:.6g} on: {promise} ({share})"
+
+
+@dataclass(frozen=True)
+class FalseMatchLimit(Threshold):
+    """From which score on to return matches, as `limit_false_matches` finds it.
+
+    Attributes
+    ----------
+    threshold
+        The least score that is a match; inf where there were too few searches: there are no matches.
+    alpha
+        The share of searches without a mate that may return anything.
+    delta
+        The probability that it is more than alpha nevertheless.
+    number
+        How many searches without a mate, one of a person, the threshold was found on.
+    allowed
+        How many of these were allowed to return something.
+
+    Examples
+    --------
+    >>> limit = pe.FalseMatchLimit(threshold=0.5, alpha=0.01, delta=0.05, number=1000, allowed=4)
+    >>> limit(pe.Ranking(np.array([[0.9, 0.4]]), np.array([[7, 3]]))).ids.tolist()
+    [[7, -1]]
+    >>> limit.missing
+    0
+    """
+
+    threshold: float
+    alpha: float
+    delta: float
+    number: int
+    allowed: int
+
+    @property
+    def missing(self) -> int:
+        """How many more searches it takes to promise anything."""
+        return max(0, fewest(self.alpha, self.delta) - self.number)
+
+    def __str__(self) -> str:
+        """A sentence of what is promised."""
+        promise = (
+            f"at most {100 * self.alpha:g} % of searches without a mate return anything, with a certainty of "
+            f"{100 * (1 - self.delta):g} %"
+        )
+        if np.isinf(self.threshold):
+            missing = f"takes {self.missing} more searches than {self.number}"
+            return f"return no matches: to promise that {promise}, {missing}"
+        return f"return matches from a score of {self.threshold:.6g} on: {promise} ({self.number} searches)"
+
+
+@dataclass(frozen=True)
+class ConformalSets:
+    """How far behind the best score answers are still given, as `conformal_sets` finds it.
+
+    Attributes
+    ----------
+    gap
+        The greatest difference from the best score, >= 0; inf where all answers are given.
+    alpha
+        The probability that a list holds no right answer.
+    classes
+        How many classes the gap was found on.
+    of
+        "answerable": the promise is of queries that have a right answer; "all": of all queries.
+
+    Examples
+    --------
+    >>> found = pe.ConformalSets(gap=0.5, alpha=0.1, classes=200, of="answerable")
+    >>> found(pe.Ranking(np.array([[0.9, 0.4, 0.3]]), np.array([[7, 3, 5]]))).ids.tolist()
+    [[7, 3, -1]]
+    """
+
+    gap: float
+    alpha: float
+    classes: int
+    of: str
+
+    def __call__(self, ranking: R) -> R:
+        """The ranking with id -1 and score -inf in place of what is further from the best of its query."""
+        scores = ranking.scores.double() if is_torch(ranking.scores) else ranking.scores.astype(np.float64)
+        return _without(ranking, ~(scores[:, :1] - scores <= self.gap))
+
+    def __str__(self) -> str:
+        """A sentence of what is promised."""
+        whom = "that have one " if self.of == "answerable" else ""
+        miss = "hold no right answer" if self.of == "answerable" else "have a right answer and miss it"
+        promise = f"at most {100 * self.alpha:g} % of queries {whom}{miss} ({self.classes} classes)"
+        if np.isinf(self.gap):
+            return f"give all answers: that {promise} is promised of no shorter list"
+        return f"give answers down to {self.gap:.6g} below the best score: {promise}"
+
+
+def _without(ranking: R, refused: Any) -> R:
+    ids, where = ranking.ids, namespace(ranking.scores).where
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "U":  # a numpy array beside tensors of scores too
+        ids = np.where(as_numpy(refused), "", ids)
+    else:
+        ids = where(refused, -1, ids)
+    found: R = ranking._replace(ids=ids, scores=where(refused, -np.inf, ranking.scores))
+    for name, value in getattr(ranking, "__dict__", {}).items():  # what was scored, and which shards are missing
+        setattr(found, name, value)
+    return found
+
+
+def _numbers(x: Any) -> Numpy:
+    """Numbers of either kind of array, or of lists, as float64 on the host."""
+    return np.asarray(as_numpy(x) if is_torch(x) else x, np.float64)

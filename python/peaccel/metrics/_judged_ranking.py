@@ -1,0 +1,194 @@
+"""Rankings: ids of a gallery's rows, with the labels of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel.metrics._numbers import as_array
+from peaccel.metrics._relation import Relation, as_relation
+
+__all__ = ["JudgedRanking", "relevance", "without_self"]
+
+Array = NDArray[Any]
+BLOCK = 1 << 16  # ids that are looked up at a time, so that they stay in a core's cache
+
+
+def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
+    """Rankings of items among themselves, without each item's own row.
+
+    Row i is removed wherever it stands among the ids of query i, also behind duplicates of it; where it is not among
+    them the last column goes.
+
+    Parameters
+    ----------
+    ids
+        [N, K] rows of the N items, best first; -1 = none.
+    values
+        [N, K] what is to be shortened in the same way, such as the scores; the ids themselves by default.
+
+    Returns
+    -------
+    [N, K - 1] of the dtype of `values`.
+
+    Raises
+    ------
+    ValueError
+        Shapes disagree, ids are no integers, K = 0, or an item stands twice among its own ids.
+
+    Examples
+    --------
+    Rows 0, 1 and 2 go from the first, second and third ranking, wherever they stand there:
+
+    >>> ids = [[0, 2, 1], [2, 1, 0], [2, 0, 1]]
+    >>> pe.metrics.without_self(ids).tolist()
+    [[2, 1], [2, 0], [0, 1]]
+
+    What stands beside the ids, such as scores, is shortened alike:
+
+    >>> pe.metrics.without_self(ids, values=[[1.0, 0.7, 0.3], [1.2, 1.0, 0.3], [1.0, 0.7, 0.2]]).tolist()
+    [[0.7, 0.3], [1.2, 0.3], [0.7, 0.2]]
+    """
+    owner = "without_self"
+    found = as_ids(owner, ids)
+    given = found if values is None else as_array(owner, "values", values, "(N, K)")
+    if given.shape != found.shape or not found.shape[1]:
+        raise ValueError(f"{owner}: values has shape {given.shape}, expected (N, K) with K > 0 like ids, {found.shape}")
+    shorter = np.empty((len(found), found.shape[1] - 1), given.dtype)
+    for rows in blocks(found):
+        shorter[rows] = drop_own(owner, found[rows], given[rows], rows.start)
+    return shorter
+
+
+def relevance(
+    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+) -> NDArray[np.bool_]:
+    """Say which of the ranked gallery items are of the query's class.
+
+    Parameters
+    ----------
+    ids
+        [Q, K] gallery rows, best first; -1 = none, which is never relevant.
+    query_labels
+        [Q]: numbers or strings; or a `Relevance`, which says what is right where no classes do.
+    gallery_labels
+        [G], of the same kind; None = the queries are the gallery, and their own rows are removed.
+
+    Returns
+    -------
+    [Q, K] bool; [Q, K - 1] where own rows are removed. An id that a query's ranking repeats counts once, where it
+    stands first.
+
+    Raises
+    ------
+    ValueError
+        Shapes disagree, ids are no integers, an id lies outside the gallery, one side's labels are numbers and the
+        other's words, or an item stands twice among its own ids.
+
+    Examples
+    --------
+    The first query has its right item first, the second one has it second:
+
+    >>> pe.metrics.relevance([[0, 1], [0, 1]], query_labels=["cat", "dog"], gallery_labels=["cat", "dog"]).tolist()
+    [[True, False], [False, True]]
+
+    Three items ranked among themselves, whose own rows are removed:
+
+    >>> pe.metrics.relevance([[0, 1, 2], [1, 2, 0], [2, 1, 0]], ["cat", "cat", "dog"]).tolist()
+    [[True, False], [False, True], [False, False]]
+    """
+    ranking = JudgedRanking.of("relevance", ids, query_labels, gallery_labels)
+    relevant = np.empty((len(ranking.ids), ranking.columns), np.bool_)
+    for rows, hit in ranking.hits(ranking.columns):
+        relevant[rows] = hit
+    return relevant
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRanking:
+    """The ids of a ranking, and which of them are right."""
+
+    owner: str
+    ids: Array
+    """[Q, columns], or one more column where queries' own rows are among them."""
+    relation: Relation
+
+    @staticmethod
+    def of(
+        owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
+    ) -> JudgedRanking:
+        """Check the arguments of the metric `owner`."""
+        found, relation = as_ids(owner, ids), as_relation(owner, query_labels, gallery_labels)
+        if len(found) != relation.queries:
+            expected = f"({relation.queries}, K) like query_labels"
+            raise ValueError(f"{owner}: ids has shape {found.shape}, expected {expected}")
+        return JudgedRanking(owner, found, relation)
+
+    @property
+    def leave_one_out(self) -> bool:
+        """Whether the queries are the gallery."""
+        return self.relation.leave_one_out
+
+    @property
+    def columns(self) -> int:
+        """How many items are ranked for each query, its own row left out."""
+        return max(int(self.ids.shape[1]) - self.leave_one_out, 0)
+
+    def hits(self, columns: int) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
+        """Which of the first ids are right for the query, by blocks of queries."""
+        ids, count = self.ids[:, : columns + self.leave_one_out], self.relation.gallery
+        if ids.size and not -1 <= ids.min() <= ids.max() < count:
+            raise ValueError(f"{self.owner}: ids span {ids.min()}..{ids.max()}, expected -1..{count - 1}")
+        for rows in blocks(ids):
+            block = ids[rows]
+            if self.leave_one_out and block.shape[1]:
+                block = drop_own(self.owner, block, block, self.relation.first + rows.start)
+            hit = self.relation.right(np.arange(rows.start, rows.start + len(block))[:, None], block)
+            hit &= block >= 0
+            yield rows, _once(block, hit, count)
+
+    def class_sizes(self) -> NDArray[np.int64]:
+        """[Q]: how many gallery items, but for the query itself, are right for each query."""
+        return self.relation.sizes()
+
+
+def as_ids(owner: str, ids: ArrayLike) -> Array:
+    """Ids as integers."""
+    found = as_array(owner, "ids", ids, "(Q, K)")
+    found = found if found.size else found.astype(np.int64)  # an empty list has no dtype
+    if found.dtype.kind not in "iu":
+        raise ValueError(f"{owner}: ids has dtype {found.dtype}, expected integers")
+    return found
+
+
+def blocks(ids: Array) -> Iterator[slice]:
+    """Slices of rows, block by block."""
+    step = -(-BLOCK // max(ids.shape[1], 1))
+    for start in range(0, len(ids), step):
+        yield slice(start, start + step)
+
+
+def _once(ids: Array, hit: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:
+    """The right ids of each query, of those that it repeats only the first."""
+    places = np.flatnonzero(hit)
+    codes = places // max(ids.shape[1], 1) * count + ids.ravel()[places].astype(np.int64)
+    ascending = np.sort(codes)
+    if (ascending[1:] == ascending[:-1]).any():
+        hit = np.zeros_like(hit)
+        hit.ravel()[places[np.unique(codes, return_index=True)[1]]] = True
+    return hit
+
+
+def drop_own(owner: str, ids: Array, values: Array, first: int) -> Array:
+    """Values without those of the items' own ids, the first of which is `first`."""
+    here = ids == np.arange(first, first + len(ids))[:, None]
+    times = here.sum(1)
+    if times.max(initial=0) > 1:
+        raise ValueError(f"{owner}: ids of query {first + times.argmax()} name its own row {times.max()} times")
+    last = ids.shape[1] - 1
+    place = np.where(times > 0, here.argmax(1), last)
+    return np.where(np.arange(last) < place[:, None], values[:, :-1], values[:, 1:])

@@ -1,0 +1,104 @@
+"""The arguments of metrics as checked arrays."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel._utils.arrays import NotArrayError, from_given
+from peaccel._utils.suggestions import require_classes
+
+__all__ = [
+    "as_array",
+    "as_classes",
+    "as_flags",
+    "as_numbers",
+    "as_shares",
+    "bin_edges",
+    "require_length",
+    "require_unit",
+]
+
+
+def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None) -> NDArray[Any]:
+    """An array, a list, a column of a table or a tensor on the CPU as an array of as many axes as "(Q, K)" has."""
+    tensor: Any = x
+    try:
+        given: Any = tensor.detach() if hasattr(tensor, "detach") else x
+        # numpy has no bfloat16, the dtype of confidences of items that have it.
+        wide = given.float() if str(getattr(given, "dtype", "")) == "torch.bfloat16" else given
+        array = from_given(owner, name, wide, dtype)
+    except NotArrayError:
+        raise
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # rows of different lengths, words for numbers, tensors on a GPU
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{owner}: {name} cannot be an array of shape {shape} ({reason})") from None
+    if array.ndim != len(shape.strip("(),").split(",")):
+        raise ValueError(f"{owner}: {name} has shape {array.shape}, expected {shape}")
+    return array
+
+
+def as_classes(owner: str, name: str, x: ArrayLike) -> NDArray[Any]:
+    """[N]: the classes of items, by numbers or words, of which none is missing."""
+    array = as_array(owner, name, x, "(N,)")
+    require_classes(owner, name, array)
+    return array
+
+
+def as_numbers(
+    owner: str, name: str, x: ArrayLike, shape: str = "(N,)", *, finite: bool = False
+) -> NDArray[np.float64]:
+    """Numbers in float64, at least one and none of them NaN; where only order counts they may be infinite."""
+    array = as_array(owner, name, x, shape, np.float64)
+    if not array.size:
+        raise ValueError(f"{owner}: {name} has shape {array.shape}, expected {shape} with {shape[1]} > 0")
+    bad = ~np.isfinite(array) if finite else np.isnan(array)
+    if bad.any():
+        what = "NaN or infinite" if finite else "NaN"
+        raise ValueError(f"{owner}: {bad.sum()} of the {array.size} numbers of {name} are {what}")
+    return array
+
+
+def as_flags(owner: str, name: str, x: ArrayLike) -> NDArray[np.bool_]:
+    """Booleans, or numbers that are 0 or 1."""
+    array = as_numbers(owner, name, x)
+    if not np.isin(array, (0, 1)).all():
+        other = array[~np.isin(array, (0, 1))][0]
+        raise ValueError(f"{owner}: {name} has {other:g}, expected only 0 and 1, or booleans")
+    return array.astype(np.bool_)
+
+
+def as_shares(owner: str, name: str, x: ArrayLike) -> NDArray[np.float64]:
+    """Shares of items to reject, which must be in [0, 1)."""
+    array = as_numbers(owner, name, x, "(S,)")
+    if not np.all((array >= 0) & (array < 1)):
+        raise ValueError(f"{owner}: {name} span {array.min()}..{array.max()}, expected [0, 1)")
+    return array
+
+
+def require_length(owner: str, name: str, x: NDArray[Any], other_name: str, other: NDArray[Any]) -> None:
+    """Refuse two arrays of which one has another length."""
+    if len(x) != len(other):
+        raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({len(other)},) like {other_name}")
+
+
+def require_unit(owner: str, name: str, x: NDArray[np.float64]) -> None:
+    """Refuse numbers outside [0, 1]."""
+    if not np.all((x >= 0) & (x <= 1)):
+        raise ValueError(f"{owner}: {name} span {x.min():g}..{x.max():g}, expected [0, 1]")
+
+
+def bin_edges(x: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    """[bins + 1]: the edges of bins of equal width from the least number to the greatest.
+
+    Numbers that rounding alone tells apart lie in the middle of bins that are wide enough to be told apart.
+    """
+    low, high = x.min() / 2, x.max() / 2  # halves, as the difference of large numbers may overflow
+    least = 2 * bins * np.spacing(max(-low, high))
+    if high - low < least:
+        low, high = low - max(least, 0.25), high + max(least, 0.25)
+    return 2 * np.linspace(low, high, bins + 1)

@@ -1,0 +1,216 @@
+"""Open-set identification: a search returns what scores at least a threshold, and not every search has a mate.
+
+A search is mated where its subject is in the gallery. It fails where its mate is not returned; a search without a mate
+fails where anything is returned at all. What is not returned has the score -inf, which no threshold accepts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel.metrics._numbers import as_array, as_numbers
+from peaccel.metrics.verification import above
+
+__all__ = ["OpenSet", "OpenSetPoint", "mate_scores", "open_set"]
+
+
+@dataclass(frozen=True)
+class OpenSetPoint:
+    """The errors of identification at one threshold.
+
+    Examples
+    --------
+    At 0.7 one of four mates is not found, and one of two searches without a mate is returned something. Lower is better
+    for both errors:
+
+    >>> point = pe.metrics.open_set(mated=[0.9, 0.8, 0.7, 0.6], non_mated=[0.7, 0.2]).at_threshold(0.7)
+    >>> point
+    OpenSetPoint(threshold=0.7, fpir=0.5, fnir=0.25)
+    >>> point.detection_identification_rate
+    0.75
+    """
+
+    threshold: float
+    """An item is returned where score >= threshold."""
+    fpir: float
+    """False positive identification rate: share of searches without a mate that are returned anything."""
+    fnir: float
+    """False negative identification rate: share of mated searches that are not returned their mate."""
+
+    @property
+    def detection_identification_rate(self) -> float:
+        """Share of mated searches that are returned their mate, 1 - FNIR; published of mates at rank 1."""
+        return 1 - self.fnir
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSet:
+    """The detection error trade-off (DET) of open-set identification: FNIR against FPIR, over all thresholds.
+
+    Examples
+    --------
+    Thresholds fall, and so does the FNIR, while the FPIR rises:
+
+    >>> det = pe.metrics.open_set(mated=[0.9, 0.6], non_mated=[0.7, 0.2])
+    >>> det.thresholds.tolist()
+    [inf, 0.9, 0.7, 0.6, 0.2]
+    >>> det.fnir.tolist()
+    [1.0, 0.5, 0.5, 0.0, 0.0]
+    >>> det.at_fpir(0)
+    OpenSetPoint(threshold=0.9, fpir=0.0, fnir=0.5)
+    """
+
+    thresholds: NDArray[np.float64]
+    """[T], falling: inf, at which nothing is returned, and each distinct finite score of either kind of search."""
+    fpir: NDArray[np.float64]
+    """[T], rising from 0: share of searches without a mate that are returned anything."""
+    fnir: NDArray[np.float64]
+    """[T], falling from 1: share of mated searches that are not returned their mate."""
+
+    def at_fpir(self, fpir: float) -> OpenSetPoint:
+        """The lowest of the thresholds whose FPIR is at most the given one, which has the least FNIR of these.
+
+        Parameters
+        ----------
+        fpir
+            In [0, 1]. Below ten over the number of searches without a mate, what is found is chance.
+
+        Returns
+        -------
+        The threshold, the FPIR that it attains, less than the given one among equal scores, and its FNIR. It is chosen
+        by these searches: `peaccel.limit_false_matches` finds one that keeps an FPIR on others.
+
+        Raises
+        ------
+        ValueError
+            fpir is out of range.
+        """
+        if not 0 <= fpir <= 1:
+            raise ValueError(f"at_fpir: fpir is {fpir}, expected [0, 1]")
+        return self._point(int(np.searchsorted(self.fpir, fpir, side="right")) - 1)
+
+    def at_threshold(self, threshold: float) -> OpenSetPoint:
+        """The errors where another threshold is used, such as that of `peaccel.limit_false_matches`.
+
+        Parameters
+        ----------
+        threshold
+            Any number; inf returns nothing, -inf all that a search has found.
+
+        Returns
+        -------
+        The lowest of the thresholds that is at least as high, which decides these searches alike.
+
+        Raises
+        ------
+        ValueError
+            threshold is NaN.
+        """
+        if np.isnan(threshold):
+            raise ValueError("at_threshold: threshold is NaN, expected a number")
+        return self._point(int(np.searchsorted(-self.thresholds, -threshold, side="right")) - 1)
+
+    def _point(self, place: int) -> OpenSetPoint:
+        return OpenSetPoint(float(self.thresholds[place]), float(self.fpir[place]), float(self.fnir[place]))
+
+
+def open_set(mated: ArrayLike, non_mated: ArrayLike) -> OpenSet:
+    """Errors of identification where the subjects of some searches are not in the gallery.
+
+    FNIR(T, R) = share of mated searches whose mate is not within rank R at a score of at least T,
+    FPIR(T) = share of searches without a mate that are returned any item at a score of at least T.
+
+    Parameters
+    ----------
+    mated
+        [N]: the score of each mated search's mate, -inf where it is not within rank R, as `mate_scores` finds it.
+    non_mated
+        [M]: the greatest score of each search without a mate, -inf where it is returned nothing.
+
+    Returns
+    -------
+    Both rates at all thresholds; `OpenSet.at_fpir` and `OpenSet.at_threshold` pick one. Equal scores are returned, or
+    not, together.
+
+    Raises
+    ------
+    ValueError
+        There is no search of a kind, or a score is NaN or inf.
+
+    References
+    ----------
+    ISO/IEC 19795-1, Biometric performance testing and reporting (FPIR, FNIR); Grother, Ngan & Hanaoka, Face Recognition
+    Technology Evaluation, Part 2: Identification, NIST IR 8271; Phillips, Grother & Micheals, Handbook of Face
+    Recognition, 2011 (detection and identification rate).
+
+    Examples
+    --------
+    Three searches have a mate, of which one did not find it; two have none:
+
+    >>> found = pe.metrics.open_set([0.9, 0.6, -np.inf], [0.7, 0.2])
+    >>> found.thresholds.tolist()
+    [inf, 0.9, 0.7, 0.6, 0.2]
+    >>> found.fpir.tolist()
+    [0.0, 0.0, 0.5, 0.5, 1.0]
+    >>> point = found.at_fpir(0.5)
+    >>> point.threshold, round(point.fnir, 2), round(point.detection_identification_rate, 2)
+    (0.6, 0.33, 0.67)
+    """
+    mates, others = (_scores("open_set", name, x) for name, x in (("mated", mated), ("non_mated", non_mated)))
+    rising = np.unique(np.concatenate([mates, others]))
+    levels = np.append(np.inf, rising[rising > -np.inf][::-1])
+    return OpenSet(
+        thresholds=levels,
+        fpir=above(others, levels) / len(others),
+        fnir=(len(mates) - above(mates, levels)) / len(mates),
+    )
+
+
+def mate_scores(scores: ArrayLike, relevant: ArrayLike, rank: int = 1) -> NDArray[np.float64]:
+    """The score of each search's mate, as `open_set` takes it; the best of several mates.
+
+    Parameters
+    ----------
+    scores
+        [Q, K] of the ranked items, best first; -inf where there is none.
+    relevant
+        [Q, K], 1 or True where the item is a mate, as `relevance` says.
+    rank
+        R, at least 1: mates behind it are not found.
+
+    Returns
+    -------
+    [Q]; -inf where no mate is within the first R.
+
+    Raises
+    ------
+    ValueError
+        Shapes disagree, a score is NaN, rank is below 1, or `relevant` has another number than 0 and 1.
+
+    Examples
+    --------
+    >>> pe.metrics.mate_scores([[0.9, 0.4], [0.8, 0.7], [0.3, 0.2]], [[1, 1], [0, 1], [0, 0]], rank=2).tolist()
+    [0.9, 0.7, -inf]
+    """
+    owner = "mate_scores"
+    found, mates = as_numbers(owner, "scores", scores, "(Q, K)"), as_array(owner, "relevant", relevant, "(Q, K)")
+    if found.shape != mates.shape:
+        raise ValueError(f"{owner}: relevant has shape {mates.shape}, expected {found.shape} like scores")
+    if not np.isin(mates, (0, 1)).all():
+        raise ValueError(f"{owner}: relevant has numbers other than 0 and 1, expected those or booleans")
+    if rank < 1:
+        raise ValueError(f"{owner}: rank is {rank}, expected at least 1")
+    first: NDArray[np.float64] = np.where(mates.astype(bool), found, -np.inf)[:, :rank].max(1)
+    return first
+
+
+def _scores(owner: str, name: str, x: ArrayLike) -> NDArray[Any]:
+    """Scores in rising order after checks."""
+    numbers = np.sort(as_numbers(owner, name, x))
+    if infinite := int((numbers == np.inf).sum()):
+        raise ValueError(f"{owner}: {infinite} of the {len(numbers)} numbers of {name} are inf, expected less")
+    return numbers

@@ -1,0 +1,457 @@
+"""FAISS as the first stage: its index proposes, a score of distributions decides."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Generic, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from peaccel._utils.arrays import ArrayT, KindT, require_on_host
+from peaccel._utils.atomic_files import PathLike
+from peaccel.distributions import Distribution
+from peaccel.distributions.checks import checked_k, require_distribution
+from peaccel.fits.records import Threshold
+from peaccel.retrieval.faiss import index as faiss_index
+from peaccel.retrieval.faiss import serialization
+from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
+from peaccel.retrieval.faiss.indexed_items import Indexed
+from peaccel.retrieval.faiss.items import Ids, RowsAndIds, StoredItems, checked_ids
+from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_features, first_vectors
+from peaccel.retrieval.prepared import Prepared, plan
+from peaccel.retrieval.verbs import Ranking, best
+from peaccel.scores import Score, get
+
+__all__ = ["FaissReranker"]
+
+
+class FaissReranker(Generic[ArrayT]):
+    """A FAISS index as the first stage, a score of distributions as the second.
+
+    The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
+    lossy), decide the ranking.
+
+    Items come and go by `add`, `remove`, `upsert` and `compact`. On the CPU any number of threads may `search` at once,
+    but nothing may run beside a change: change a copy, ``changed = copy.copy(r)``, and let it take ``r``'s place, or
+    let changes and searches wait for each other.
+
+    ``len(r)`` counts the items that are there, ``id in r`` asks for one. `save` keeps all of it in a folder; it can
+    also be pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
+
+    Parameters
+    ----------
+    index
+        Any FAISS index of G items, flat, IVF, HNSW, PQ, IDMap ..., or the path of a file that holds one.
+    gallery
+        The G items, in the order in which they were added to the index; or a `Prepared`: one with codes (`pe.prepare`)
+        takes less time with long shortlists of a large gallery. On a GPU: then the index must be one of faiss-gpu's,
+        queries are there too, and so is all that is found; items cannot come or go.
+    score
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+    ids
+        [G], all different. Integers: the ids that the index returns for the gallery's rows. Strings: names of these
+        rows, which the index returns. None: the items go by their rows.
+    features
+        How queries (and added items) become the index's vectors: "mu", "unit" (mu scaled to norm 1), "surrogate"
+        for an index by inner product of ``first_stage_features(gallery, score)``, a `FirstStageReference` for one of
+        features made with that, or ``items -> [N, d]``.
+
+    Raises
+    ------
+    TypeError
+        index is not a FAISS index; gallery is not a distribution; the score has no surrogate.
+    ValueError
+        index, gallery and ids of different sizes; repeated ids; unknown features, or for another score; a file that
+        holds no index.
+    FileNotFoundError, ImportError
+        No such file; FAISS is not installed.
+
+    Notes
+    -----
+    Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
+    by doubling, and a byte an item, with ids of their own (given ones, or after `upsert` or `compact`) 9, or 25 to 40
+    once they are looked up; strings take 4 bytes a character, as many as the longest has, and twice that once they are
+    looked up. What a removed item takes there is not freed, nor is its vector in the index, except where
+    the index was given with ids: `compact` frees it.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> reranker = pe.FaissReranker.build(gallery, "Flat", score="mls", ids=[10, 20, 30])
+    >>> reranker.search(gallery[:1], k=2, shortlist=3).ids.tolist()
+    [[10, 30]]
+    """
+
+    def __init__(
+        self,
+        index: Any,
+        gallery: Distribution[ArrayT] | Prepared[ArrayT],
+        score: str | Score = "mls",
+        ids: ArrayLike | None = None,
+        features: FirstStage = "mu",
+    ) -> None:
+        record = get(score)
+        if isinstance(gallery, Prepared):
+            if record != gallery.score:
+                own = gallery.score.label
+                raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {record.label}")
+            prepared = gallery
+        else:
+            require_distribution(record.name, "gallery", gallery)
+            gallery.check_signs()
+            prepared = Prepared(gallery.detach(), record, pack=False)
+        indexed = Indexed.given(index, prepared.distribution, ids)
+        features = checked_features(features, record, prepared.distribution, on_gpu=indexed.on_gpu)
+        self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
+
+    def _set(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
+        self._indexed, self._vectors, self._prepared = indexed, vectors, prepared
+        self.score, self.features = prepared.score, vectors.features
+
+    @classmethod
+    def _of(cls, indexed: Indexed, vectors: Vectors, pack: bool = False, codes: bool = False) -> Self:
+        """A reranker of parts that fit each other; `pack` and `codes` as in `Prepared`."""
+        reranker = cls.__new__(cls)
+        reranker._set(indexed, vectors, Prepared(indexed.items.gallery, vectors.score, pack=pack, codes=codes))
+        return reranker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._of, (self._indexed, self._vectors, self._prepared.packed, self._prepared.coded)
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # two rerankers that shared an index would find each other's items
+
+    @classmethod
+    def build(
+        cls,
+        gallery: Distribution[KindT],
+        factory: str = "HNSW32",
+        first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
+        score: str | Score = "mls",
+        ids: ArrayLike | None = None,
+    ) -> FaissReranker[KindT]:
+        """Build an index of the gallery, and a reranker over it.
+
+        Parameters
+        ----------
+        gallery
+            G items.
+        factory
+            A FAISS factory string, such as "Flat", "HNSW32", "IVF1024,Flat", "IVF1024,PQ32".
+        first_stage
+            What the index ranks by. "cosine": directions, by inner product. "surrogate": `first_stage_features`, which
+            follow the score, by inner product in "Flat". Other indexes rank by L2, where inner products of vectors as
+            uneven as these search badly: one more coordinate puts all items on a sphere, zeros fill up to what PQ
+            divides by, and queries are scaled to the sphere's radius. A `FirstStageReference`: the surrogate around
+            that, where queries are not as uncertain as the gallery.
+        score
+            A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+        ids
+            [G] integers >= 0 or strings, all different, by which the items go; None for their rows.
+
+        Raises
+        ------
+        ImportError
+            FAISS is not installed.
+        TypeError
+            gallery is not a distribution; the score has no surrogate.
+        ValueError
+            A factory string that FAISS does not take; an unknown first stage; ids as for the constructor.
+        """
+        if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
+            raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
+        record = get(score).snapshot()
+        require_distribution(record.name, "gallery", gallery)
+        require_on_host("FaissReranker.build", "gallery", gallery.mu)
+        checked = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
+        gallery = gallery.detach()
+        gallery.check_signs()
+        features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
+        index = faiss_index.built(vectors, factory, inner_product=radius is None)
+        items = StoredItems(gallery, checked, by_row=True)
+        reranker: FaissReranker[Any] = cls._of(Indexed(index, items), Vectors(features, record, index.d, radius))
+        return reranker
+
+    def search(
+        self,
+        queries: Distribution[ArrayT],
+        k: int,
+        shortlist: int = 100,
+        params: Any = None,
+        allowed: ArrayLike | None = None,
+        accept: Threshold | None = None,
+    ) -> Ranking[ArrayT]:
+        """The best k of the shortlist that the index proposes for each query.
+
+        Parameters
+        ----------
+        queries
+            Q items that the score takes beside the gallery.
+        k
+            How many to return, >= 1; more than the shortlist pads.
+        shortlist
+            How many the index proposes, >= 1, of the items that are there: with an exact index the result is that of an
+            index without removed ones.
+        params
+            FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through. A selector among
+            them selects what the index itself returns; where that is rows but items go by other ids, it is refused.
+        allowed
+            The items that may be found, for all queries: ids (those that no item has find nothing), or a bool for each
+            of `ids`. The shortlist is then of these; an IVF index looks for them in nprobe lists, as ever. In
+            indexes that FAISS can select in: flat, HNSW, IVF, scalar quantizers, also below IDMap, a transform, or
+            refined. Not in PQ without IVF, nor on a GPU.
+        accept
+            What `learn_then_test` or `limit_false_matches` found for the score: answers below its threshold are left
+            out. None returns all.
+
+        Returns
+        -------
+        Ranking
+            Scores and ids [Q, k], best first; ids are the external ones where the reranker was given any; -inf and -1
+            where there are fewer, or what there is was not accepted. Ids that are strings are a numpy array of strings,
+            beside tensors too, with empty ones in place of -1.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rerank`; features of another width than the index; ids from the index that the gallery lacks (on a GPU
+            such an item scores NaN); params and allowed that do not fit the index or each other.
+
+        Notes
+        -----
+        Where the index holds removed items, or not all are allowed, FAISS passes over the others by a selector. Unless
+        params are given, HNSW goes as much deeper as there are others, and on until each query has its shortlist; where
+        it would compare more items than are allowed, or where no more are than the shortlist, all of them are scored.
+        An index without selectors is asked for as many more as the share of the removed, then for twice as many, as
+        long as a query has fewer than the shortlist.
+        """
+        planned = plan(queries, self._prepared, self.score, detach=True)
+        k, shortlist = checked_k(self.score.name, k), checked_k(self.score.name, shortlist, "shortlist")
+        choice = self._indexed.choice(params, allowed)
+        proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice)
+        try:
+            scores, rows = best(planned, proposed, k)
+        except ValueError:
+            size = len(self._items)
+            if (proposed >= size).any():
+                what = f"index returned id {proposed.max()}, gallery has {size} rows; pass its ids"
+                raise ValueError(f"FaissReranker: {what}") from None
+            raise
+        if shortlist < k:  # also where all that are allowed were scored, and more could be returned
+            scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
+        found = Ranking(scores, self._items.ids_of_rows(rows))
+        return found if accept is None else accept.select(found)
+
+    # -- items ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> faiss_index.Index:
+        """The FAISS index."""
+        index: faiss_index.Index = self._indexed.index
+        return index
+
+    @property
+    def gallery(self) -> Distribution[ArrayT]:
+        """The items that are there, in the order of `ids`; a copy where some were removed."""
+        return self._items.present
+
+    @property
+    def ids(self) -> Ids:
+        """[N] int64, or strings: the ids of the items that are there."""
+        return self._items.ids
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether items were given ids; else those are the numbers of their rows."""
+        return self._items.named
+
+    def __len__(self) -> int:
+        """Count the items that are there."""
+        return len(self._items) - self._items.removed
+
+    def __contains__(self, id: Any) -> bool:
+        """Whether an item that is there has this id."""
+        if isinstance(id, str):
+            return self._items.has(str(id))
+        return isinstance(id, (int, np.integer)) and self._items.has(int(id))
+
+    def __repr__(self) -> str:
+        features = self.features if isinstance(self.features, str) else type(self.features).__name__
+        removed = f", {self._items.removed} removed" if self._items.removed else ""
+        what = f"{type(self.index).__name__}, {self._items.gallery!r}{removed}, score={self.score.label!r}"
+        return f"FaissReranker({what}, features={features})"
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: PathLike) -> None:
+        """Save all of it in a folder: FAISS's file of the index, a .safetensors file with the items, and a description.
+
+        Parameters
+        ----------
+        folder
+            A new one, an empty one, or one with a saved reranker, which is overwritten: written beside it and renamed,
+            so that it is never half written.
+
+        Raises
+        ------
+        TypeError
+            features are a callable, which no file holds (`pickle` keeps those of modules); an index that FAISS cannot
+            write, such as one on a GPU.
+        ValueError
+            The folder holds anything else; a score that is none of `pe.scores`, or without a text.
+        FileNotFoundError, ImportError
+            There is no folder to make it in; safetensors is not installed.
+        """
+        serialization.write(folder, self._indexed, self._vectors, self._prepared)
+
+    @classmethod
+    def load(cls, folder: PathLike, *, mmap: bool = False) -> Self:
+        """Load what `save` has saved: the same items under the same ids, found in the same way.
+
+        Parameters
+        ----------
+        folder
+            The folder.
+        mmap
+            Whether index and items stay in their files, which are mapped: it is open in some milliseconds, takes memory
+            for what searches read, and processes share that. Sizes of files are checked, checksums by `verify` alone.
+            Items cannot come or go, and nothing is packed or coded (`pe.prepare`), nor is what it saves. Do not write
+            into the files; `save` may replace them, which a map does not see.
+
+        Raises
+        ------
+        FileNotFoundError, ImportError
+            No such folder, or a file is missing there; FAISS, safetensors or the arrays' library is not installed.
+        ValueError
+            Another format version; a file that is damaged, or not the one that was saved.
+        """
+        return cls._of(*serialization.read(folder, mmap=mmap))
+
+    def verify(self) -> Self:
+        """The reranker itself, after its mapped files were read and compared with the checksums of when it was saved.
+
+        Raises
+        ------
+        TypeError
+            It is not mapped from files.
+        ValueError, FileNotFoundError
+            A file is not the one that was saved, or is gone.
+        """
+        if self._indexed.mapped_from is None:
+            raise TypeError("FaissReranker.verify: the reranker is in memory, expected one by load(folder, mmap=True)")
+        serialization.verify(self._indexed.mapped_from)
+        return self
+
+    def add(self, items: Distribution[ArrayT], ids: ArrayLike | None = None) -> Ids:
+        """Add items to the index and to the gallery.
+
+        Their surrogate features are made with the reference of the first gallery. Those more than 10 % longer than the
+        longest then lie off the sphere that ``build`` made (`first_stage`), and are proposed later than they should be.
+
+        Parameters
+        ----------
+        items
+            N items of the gallery's kind, dimension, dtype and kind of array.
+        ids
+            [N] integers >= 0 or strings, as the reranker was given, that no item has; else None: items are numbered on,
+            and no number is used twice.
+
+        Returns
+        -------
+        [N] int64, or strings: the ids.
+
+        Raises
+        ------
+        TypeError
+            items are of another kind; an index that takes no more items, or none under ids where it was given ids.
+        ValueError
+            items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
+        """
+        own = self._indexed.changeable_items("add")
+        items = own.checked("FaissReranker.add", self.score, items)
+        new = own.new_ids("FaissReranker.add", ids, len(items))
+        vectors = self._vectors.gallery(items)
+        self._indexed.require_changeable("add")
+        self._indexed.put(own, items, new, vectors)
+        self._changed()
+        return new
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Remove items, so that they are not found any more; their memory is free after `compact`.
+
+        Parameters
+        ----------
+        ids
+            [N], all different, of items that are there.
+
+        Raises
+        ------
+        TypeError
+            An index that was given with ids but cannot remove, as a graph cannot, nor an IDMap over IVF: FAISS would
+            remove other items from it. IVF holds ids itself.
+        ValueError
+            ids that are unknown or repeated, or of another kind than those that are there.
+        """
+        own = self._indexed.changeable_items("remove")
+        old = own.checked_ids("FaissReranker.remove", ids)
+        rows = own.known_rows("FaissReranker.remove", old)
+        self._indexed.require_changeable("remove")
+        self._indexed.remove(own, old, rows)
+
+    def upsert(self, items: Distribution[ArrayT], ids: ArrayLike) -> None:
+        """Put items in the place of those that have their ids, or add them where none has.
+
+        What was replaced takes memory until `compact`, as what was removed does: call that now and then.
+
+        Parameters
+        ----------
+        items
+            As in `add`.
+        ids
+            [N], all different; where items go by the numbers of their rows, numbers of items that are there.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `add` and `remove`.
+        """
+        own = self._indexed.changeable_items("upsert")
+        items = own.checked("FaissReranker.upsert", self.score, items)
+        given = own.checked_ids("FaissReranker.upsert", ids, len(items))
+        rows = own.rows_of_ids(given) if own.next_id is None else own.known_rows("FaissReranker.upsert", given)
+        vectors = self._vectors.gallery(items)
+        self._indexed.require_changeable("upsert")
+        self._indexed.put(own, items, given, vectors, rows)
+        self._changed()
+
+    def compact(self) -> None:
+        """Free what removed items take, in the gallery and in the index; ids stay.
+
+        An index that returns rows is emptied and filled anew, trained as it is, with the features of the items that are
+        there: features must be what the index was filled with at first.
+
+        Raises
+        ------
+        ValueError
+            features of another width than the index.
+        """
+        own = self._indexed.changeable_items("compact")
+        if not own.removed:
+            return
+        items = own.compacted()
+        self._indexed.replace(items, self._vectors.gallery(items.gallery) if items.by_row else None)
+        self._changed()
+
+    @property
+    def _items(self) -> RowsAndIds:
+        return self._indexed.items
+
+    def _changed(self) -> None:
+        """Prepare the gallery after rows were added; all of it where rows have gone."""
+        gallery = self._items.gallery
+        longer = len(gallery) >= len(self._prepared)
+        codes = self._prepared.coded
+        self._prepared = (
+            self._prepared.extended(gallery) if longer else Prepared(gallery, self.score, pack=False, codes=codes)
+        )

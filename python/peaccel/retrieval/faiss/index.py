@@ -1,0 +1,290 @@
+"""FAISS indexes: built, written, and searched, among all or some of their items. The only module that imports FAISS."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from peaccel._utils.arrays import Array, is_torch
+from peaccel._utils.atomic_files import PathLike
+from peaccel.ops._cuda import place
+
+if TYPE_CHECKING:
+    from faiss import Index
+else:
+    Index = object  # FAISS is imported when it is used
+
+__all__ = [
+    "Index",
+    "add",
+    "built",
+    "by_lists",
+    "graph",
+    "id_selector",
+    "mapped",
+    "parameters",
+    "read",
+    "refill",
+    "row_selector",
+    "search",
+    "selecting",
+    "selects",
+    "serialized",
+    "unserialized",
+    "width",
+    "write",
+]
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise ImportError("FaissReranker needs FAISS: pip install peaccel[faiss]") from None
+    return faiss
+
+
+def read(path: str, *, mmap: bool = False) -> Any:
+    """The FAISS index in a file; mapped, it must not be changed, which FAISS answers by ending the process."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file")
+    faiss = _faiss()
+    if mmap and not hasattr(faiss, "IO_FLAG_MMAP_IFC"):
+        raise ImportError(f"FaissReranker: FAISS {faiss.__version__} maps no indexes: pip install -U faiss-cpu")
+    try:
+        return faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) if mmap else faiss.read_index(path)
+    except (RuntimeError, MemoryError):  # the latter of sizes that are none
+        raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
+
+
+def write(index: Any, path: PathLike) -> None:
+    """Write the index to a file; TypeError where FAISS has no form for it, OSError where the system says no."""
+    try:
+        _faiss().write_index(index, os.fspath(path))
+    except (RuntimeError, TypeError) as error:
+        raise _not_written(index, error) from None
+
+
+def serialized(index: Any) -> bytes:
+    """The bytes of the file that `write` writes."""
+    try:
+        content: bytes = _faiss().serialize_index(index).tobytes()
+    except (RuntimeError, TypeError) as error:
+        raise _not_written(index, error) from None
+    return content
+
+
+def unserialized(content: bytes) -> Any:
+    """The index that `serialized` has turned into bytes."""
+    return _faiss().deserialize_index(np.frombuffer(content, np.uint8))
+
+
+def _not_written(index: Any, error: RuntimeError | TypeError) -> Exception:
+    if isinstance(error, RuntimeError) and "serialize" not in str(error):
+        return OSError(f"FaissReranker: the index cannot be written: {_reason(error)}")
+    own = type(index).__name__
+    return TypeError(f"FaissReranker: FAISS writes no {own}; one on a GPU goes through faiss.index_gpu_to_cpu first")
+
+
+def add(index: Any, vectors: np.ndarray[Any, Any], first: int) -> None:
+    """Add vectors to an index that returns rows, of which the first is `first`; TypeError where it takes none."""
+    try:
+        if mapped(index) is None:
+            index.add(vectors)
+        else:  # an index that numbers nothing itself
+            index.add_with_ids(vectors, np.arange(first, first + len(vectors)))
+    except RuntimeError as error:
+        raise TypeError(
+            f"FaissReranker: FAISS adds no items to this {type(index).__name__}: {_reason(error)}"
+        ) from None
+
+
+def refill(index: Any, vectors: np.ndarray[Any, Any]) -> None:
+    """Let an index that returns rows hold these vectors and no others; its training stays."""
+    index.reset()
+    add(index, vectors, 0)
+
+
+def search(index: Any, vectors: Array, k: int, params: Any) -> Array:
+    """The ids of the k nearest, -1 for none; where index and vectors are on a GPU, as a tensor there."""
+    try:
+        if is_torch(vectors):
+            return _search_on_gpu(index, vectors, k, params)
+        # faiss.contrib.torch_utils, once imported, replaces `search` by a function that takes no parameters.
+        by_numpy = getattr(index, "search_numpy", index.search)
+        return (by_numpy(vectors, k) if params is None else by_numpy(vectors, k, params=params))[1]
+    except (TypeError, AttributeError, RuntimeError) as error:  # the index takes no params, or not these
+        if params is None:
+            raise
+        own, got = type(index).__name__, type(params).__name__
+        raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
+
+
+def _search_on_gpu(index: Any, vectors: Array, k: int, params: Any) -> Array:
+    """Search by addresses on torch's stream, as faiss.contrib.torch_utils does, which changes all indexes at import."""
+    faiss, torch = _faiss(), sys.modules["torch"]
+    shape = len(vectors), k
+    distances, ids = vectors.new_empty(shape), vectors.new_empty(shape, dtype=torch.int64)
+    pointers = (
+        faiss.cast_integer_to_float_ptr(vectors.data_ptr()),
+        faiss.cast_integer_to_float_ptr(distances.data_ptr()),
+        faiss.cast_integer_to_idx_t_ptr(ids.data_ptr()),
+    )
+    device, stream = place(vectors)
+    resources = index.getResources()
+    before = resources.getDefaultStream(device)
+    resources.setDefaultStream(device, faiss.cast_integer_to_cudastream_t(stream))
+    try:
+        index.search_c(len(vectors), pointers[0], k, *pointers[1:], params)
+    finally:
+        resources.setDefaultStream(device, before)
+    return ids
+
+
+# -- search parameters -------------------------------------------------------------------------------------------------
+
+
+def row_selector(rows: np.ndarray[Any, Any], count: int) -> Any:
+    """The selector of some of `count` rows, in an index that returns rows: a bit for each."""
+    chosen = np.zeros(count, bool)
+    chosen[rows] = True
+    return _faiss().IDSelectorBitmap(np.packbits(chosen, bitorder="little"))
+
+
+def id_selector(ids: np.ndarray[Any, Any]) -> Any:
+    """The selector of ids, in an index that returns ids: a hash table."""
+    return _faiss().IDSelectorBatch(ids)
+
+
+def parameters(index: Any, depth: int, selector: Any) -> Any:
+    """Search parameters by which an index as it is set finds only what the selector takes; None where it cannot.
+
+    A graph, which stops early, compares `depth` items or more. The classes are listed by name, because others accept a
+    selector and then find nothing, find everything, or end the process.
+    """
+    faiss = _faiss()
+    if not isinstance(index, faiss.Index):
+        return None
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):  # passes its parameters to the index inside
+        return parameters(index.index, depth, selector)
+    if isinstance(index, faiss.IndexIDMap):  # does so too, and translates ids of its own selector only
+        return parameters(index.index, depth, selector and faiss.IDSelectorTranslated(index.id_map, selector))
+    if isinstance(index, faiss.IndexRefine):
+        base = parameters(index.base_index, depth, selector)
+        return base and faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=base)
+    if _is(index, "IndexHNSW2Level", "IndexIVFPQR"):
+        return None
+    if _is(index, "IndexHNSW"):
+        own = {
+            "efSearch": max(index.hnsw.efSearch, depth),
+            "check_relative_distance": index.hnsw.check_relative_distance,
+        }
+        return faiss.SearchParametersHNSW(sel=selector, **own)
+    if _is(index, "IndexIVFPQ"):
+        own = {"scan_table_threshold": index.scan_table_threshold, "polysemous_ht": index.polysemous_ht}
+        return faiss.IVFPQSearchParameters(sel=selector, nprobe=index.nprobe, max_codes=index.max_codes, **own)
+    if _is(index, "IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQFastScan", "IndexIVFRaBitQ"):
+        return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe, max_codes=index.max_codes)
+    return faiss.SearchParameters(sel=selector) if _is(index, "IndexFlat", "IndexScalarQuantizer") else None
+
+
+def _is(index: Any, *names: str) -> bool:
+    """Whether the index is of one of these classes, of which older versions of FAISS lack some."""
+    faiss = _faiss()
+    return any(isinstance(index, getattr(faiss, name)) for name in names if hasattr(faiss, name))
+
+
+def selecting(params: Any, selector: Any) -> Any:
+    """A copy of somebody's search parameters with a selector; None where they have one, or others inside them."""
+    kind = type(params)
+    plain = isinstance(params, _faiss().SearchParameters) and not any(hasattr(params, name) for name in INSIDE)
+    if not plain or selects(params):
+        return None
+    names = (name for name, member in inspect.getmembers(kind) if isinstance(member, property))
+    copied = {name: getattr(params, name) for name in names if name not in ("sel", "thisown")}
+    if "bounded_queue" in copied:
+        copied["bounded_queue"] = True  # HNSW's unbounded queue ignores selectors
+    return kind(**copied, sel=selector)
+
+
+def selects(params: Any) -> bool:
+    """Whether search parameters, or others inside them, have a selector."""
+    inside = (getattr(params, name, None) for name in INSIDE)
+    return getattr(params, "sel", None) is not None or any(selects(inner) for inner in inside if inner is not None)
+
+
+INSIDE = ("index_params", "base_index_params")  # attributes that are search parameters of an index inside
+
+
+def graph(index: Any) -> Any:
+    """The HNSW graph that the index, or the one inside it, searches; None where there is none."""
+    faiss = _faiss()
+    if not isinstance(index, faiss.Index):
+        return None
+    index = faiss.downcast_index(index)
+    inside = getattr(index, "base_index", None) or getattr(index, "index", None)
+    return graph(inside) if inside else getattr(index, "hnsw", None)
+
+
+def mapped(index: Any) -> Any:
+    """The index in which an IDMap, or one behind a transform, keeps its vectors; None where there is no IDMap."""
+    faiss = _faiss()
+    if not isinstance(index, faiss.Index):
+        return None
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return mapped(index.index)
+    return index.index if isinstance(index, faiss.IndexIDMap) else None
+
+
+def by_lists(index: Any) -> bool:
+    """Whether the index, or one behind a transform, is an IVF."""
+    faiss = _faiss()
+    index = faiss.downcast_index(index)
+    return by_lists(index.index) if isinstance(index, faiss.IndexPreTransform) else isinstance(index, faiss.IndexIVF)
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def built(vectors: np.ndarray[Any, Any], factory: str, *, inner_product: bool) -> Any:
+    """The index of a factory string, by inner product or by L2, trained on the vectors and holding them."""
+    faiss = _faiss()
+    metric = faiss.METRIC_INNER_PRODUCT if inner_product else faiss.METRIC_L2
+    count, width = vectors.shape
+    try:
+        index = faiss.index_factory(width, factory, metric)
+    except RuntimeError as error:
+        reason = _reason(error)
+        what = "is not a FAISS factory string" if "could not parse" in reason else f"at {width} dimensions: {reason}"
+        raise ValueError(f"FaissReranker.build: factory {factory!r} {what}") from None
+    if "IDMap" in factory:
+        raise ValueError(
+            f"FaissReranker.build: factory {factory!r} keeps ids of its own; leave IDMap out, and give build the ids"
+        )
+    try:
+        if not index.is_trained:
+            index.train(vectors)
+        index.add(vectors)
+    except RuntimeError as error:
+        what = f"factory {factory!r} cannot be trained on {count} items: {_reason(error)}"
+        raise ValueError(f"FaissReranker.build: {what}") from None
+    return index
+
+
+def _reason(error: RuntimeError) -> str:
+    """FAISS's error message in one line, without the place in its code."""
+    return " ".join(re.sub(r"(?s).*?\.(cpp|h):\d+: (Error: '.*?' failed(: )?)?", "", str(error), count=1).split())
+
+
+def width(width: int, factory: str) -> int:
+    """The next width that every PQ of the factory string divides."""
+    parts = math.lcm(*(int(count) for count in re.findall(r"PQ(\d+)", factory) if int(count)))
+    return -(-width // parts) * parts

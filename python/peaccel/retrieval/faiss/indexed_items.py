@@ -1,0 +1,180 @@
+"""A FAISS index and the items that it holds: they come and go in both, and the index proposes rows of the gallery."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from peaccel._utils.arrays import Array, device_of
+from peaccel.distributions import Distribution
+from peaccel.retrieval.faiss import index as faiss_index
+from peaccel.retrieval.faiss.items import Ids, Ints, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
+
+__all__ = ["AllowedItems", "Indexed"]
+
+
+class AllowedItems(NamedTuple):
+    """The items that a search may find, where others in the index may not be found."""
+
+    rows: Ints  # ascending
+    selector: Any  # FAISS's selector of these items
+
+
+class Indexed:
+    """An index, and the items that it holds."""
+
+    def __init__(self, index: Any, items: RowsAndIds, mapped_from: Path | None = None) -> None:
+        self.index = index
+        self.items = items
+        self.mapped_from = mapped_from  # the folder in whose files both lie; copies lie in memory
+        self._present: AllowedItems | None = None  # all items that are there, made for the first search after a change
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (faiss_index.serialized(self.index), self.items)
+
+    @classmethod
+    def given(cls, index: Any, gallery: Distribution, ids: Array | None) -> Indexed:
+        """An index that a caller has filled, or the path of its file, beside the gallery whose items it holds."""
+        if isinstance(index, (str, os.PathLike)):
+            index = faiss_index.read(os.fspath(index))
+        if not (hasattr(index, "search") and hasattr(index, "ntotal")):
+            raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
+        device = device_of(gallery.mu)
+        on_gpu = device not in ("numpy", "cpu")
+        if on_gpu and not hasattr(index, "getDevice"):
+            own = type(index).__name__
+            raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {device} like gallery")
+        if index.ntotal != len(gallery):
+            raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
+        if on_gpu:
+            checked = None if ids is None else checked_ids("FaissReranker", ids, len(gallery), "integers")
+            return cls(index, StoredItemsOnGpu(gallery, checked))
+        checked = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
+        return cls(index, StoredItems(gallery, checked, by_row=checked is None or checked.dtype.kind == "U"))
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the items, and with them queries and results, are tensors on a GPU."""
+        return isinstance(self.items, StoredItemsOnGpu)
+
+    # -- proposals -----------------------------------------------------------------------------------------------------
+
+    def choice(self, params: Any, allowed: Array | None) -> AllowedItems | None:
+        """The items that may be found, after checks of what the caller gave; None where all in the index may be."""
+        items = self.items if isinstance(self.items, StoredItems) else None
+        if params is not None and faiss_index.selects(params):
+            if allowed is not None:
+                raise ValueError("FaissReranker.search: params have a selector, expected none beside allowed")
+            if items is not None and items.by_row and items.table is not None:
+                raise ValueError("FaissReranker.search: params select rows of the index, not ids; use allowed")
+        if allowed is not None:
+            if items is None or self._parameters(params, 1, None) is None:
+                own = f"{type(self.index).__name__}{' with such params' if params is not None else ''}"
+                raise TypeError(f"FaissReranker.search: allowed must be None, FAISS cannot select in this {own}")
+            return self._chosen(items.rows_allowed("FaissReranker.search", allowed))
+        if items is None or not (items.by_row and items.removed):
+            return None
+        if self._present is None:
+            self._present = self._chosen(np.flatnonzero(items.live))
+        return self._present
+
+    def _chosen(self, rows: Ints) -> AllowedItems:
+        if self.items.by_row:
+            return AllowedItems(rows, faiss_index.row_selector(rows, len(self.items)))
+        return AllowedItems(rows, faiss_index.id_selector(self.items.ids_of_rows(rows)))
+
+    def proposed(self, vectors: Array, shortlist: int, params: Any, choice: AllowedItems | None) -> Array:
+        """The rows [Q, S] of items that may be found and that the index thinks best; -1 for none.
+
+        Each query has as many of them as there are, up to the shortlist, as far as the index can find them.
+        """
+        index, items = self.index, self.items
+        if choice is None:
+            return items.rows_of_labels(faiss_index.search(index, vectors, shortlist, params))
+        count, total = len(choice.rows), index.ntotal
+        graph = faiss_index.graph(index) if params is None else None
+        links = graph.nb_neighbors(0) if graph else 0
+        # Among this many items there are, on average, as many that may be found as a search without others looks at.
+        depth = min(total, -(-(graph.efSearch if graph else shortlist) * total // max(count, 1)))
+        # The index is not asked where the shortlist takes all items, or a graph would compare more than there are.
+        while count > (0 if params is not None else max(shortlist, links * depth)):
+            own = self._parameters(params, depth, choice.selector)
+            labels = faiss_index.search(index, vectors, shortlist if own else depth, own or params)
+            rows = items.rows_of_labels(labels)
+            enough = (rows >= 0).sum(1) >= min(shortlist, count)
+            if own and (not graph or enough.all()):
+                return rows
+            if not own and (depth == total or (enough | (labels[:, -1] < 0)).all()):  # -1: the index has no more
+                return np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)
+            depth = min(2 * depth, total)
+        return np.broadcast_to(choice.rows, (len(vectors), count))
+
+    def _parameters(self, params: Any, depth: int, selector: Any) -> Any:
+        """Search parameters with the selector, the caller's where there are any; None where FAISS has none."""
+        own = faiss_index.parameters(self.index, depth, selector)
+        return own if own is None or params is None else faiss_index.selecting(params, selector)
+
+    # -- changes: all that can be wrong is found before anything is changed --------------------------------------------
+
+    def changeable_items(self, verb: str) -> StoredItems:
+        """The items, which must be in memory: on a GPU and in mapped files they stay as they are."""
+        if self.mapped_from is not None:
+            what = f"the items are mapped from {self.mapped_from}, where they stay as they are"
+            raise TypeError(f"FaissReranker.{verb}: {what}; FaissReranker.load without mmap has them in memory")
+        if not isinstance(self.items, StoredItems):
+            raise TypeError(f"FaissReranker.{verb}: the gallery is on a GPU, where items cannot come or go")
+        return self.items
+
+    def require_changeable(self, verb: str) -> None:
+        """Refuse an index that was given with ids but cannot add, or remove, by them; changing nothing shows it."""
+        if self.items.by_row:
+            return
+        inside = faiss_index.mapped(self.index)
+        if verb != "add" and inside is not None and faiss_index.by_lists(inside):
+            what = (
+                "FAISS removes wrong items from an IDMap over IVF, which holds ids itself; make the index without IDMap"
+            )
+            raise TypeError(f"FaissReranker.{verb}: {what}")
+        try:
+            self.index.add_with_ids(np.empty((0, self.index.d), np.float32), np.empty(0, np.int64))
+            if verb != "add":
+                self.index.remove_ids(np.empty(0, np.int64))
+        except RuntimeError:
+            own = type(self.index).__name__
+            raise TypeError(
+                f"FaissReranker.{verb}: this {own} cannot by ids; FaissReranker.build(gallery, factory, ids=...) can"
+            ) from None
+
+    def remove(self, items: StoredItems, ids: Ids, rows: Ints) -> None:
+        """Remove items that are there, given by their ids and their rows."""
+        if not items.by_row:
+            self.index.remove_ids(ids)
+        items.remove(rows)
+        self._present = None
+
+    def put(
+        self, items: StoredItems, new: Distribution, ids: Ids, vectors: np.ndarray[Any, Any], rows: Ints | None = None
+    ) -> None:
+        """Add items under ids, in the place of those in these rows of the gallery; -1 where there is none."""
+        rows = np.full(len(ids), -1) if rows is None else rows
+        if items.by_row:  # before anything else changes, since the index may take none
+            faiss_index.add(self.index, vectors, len(items))
+        self.remove(items, ids[rows >= 0], rows[rows >= 0])
+        if not items.by_row:
+            self.index.add_with_ids(vectors, ids)
+        items.add(new, ids)
+        self._present = None
+
+    def replace(self, items: StoredItems, vectors: np.ndarray[Any, Any] | None) -> None:
+        """Take other rows of the same items, with the vectors of these where the index returns rows."""
+        if vectors is not None:
+            faiss_index.refill(self.index, vectors)
+        self.items = items
+        self._present = None
+
+
+def _restored(index: bytes, items: RowsAndIds) -> Indexed:
+    return Indexed(faiss_index.unserialized(index), items)

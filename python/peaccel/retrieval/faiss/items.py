@@ -1,0 +1,365 @@
+"""The items of a gallery by rows, which stay what they are while items come and go, and by ids."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+
+from peaccel._utils.arrays import Array, Numpy, appended, as_numpy, device_of, dtype_name, is_torch, on_host
+from peaccel.distributions import Distribution
+from peaccel.distributions.checks import compute_dtype, converted, plural, require_distribution
+from peaccel.scores import Score
+
+__all__ = ["Ids", "Ints", "RowsAndIds", "StoredItems", "StoredItemsOnGpu", "checked_ids"]
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Ids = Numpy  # int64, or strings
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+LARGEST_ID = np.iinfo(np.int64).max
+
+
+class RowsAndIds(Protocol):
+    """The contract of a gallery's items, on the CPU and on a GPU alike, as a search needs it.
+
+    A row is an item's place in the gallery's arrays, an id the number or the string by which callers know it, and a
+    label what the index returns for it: its row, or its id where that is a number. Rows and labels are arrays of any
+    shape, of the kind that the index returns; -1 stands for no item in all three, an empty string among strings.
+    """
+
+    by_row: bool
+    """Whether labels are rows, rather than ids."""
+    removed: int
+    """How many rows are of items that were removed."""
+
+    def __len__(self) -> int:
+        """Count the rows, those of removed items included."""
+
+    @property
+    def gallery(self) -> Distribution:
+        """All rows as a distribution, those of removed items included."""
+
+    @property
+    def present(self) -> Distribution:
+        """The items that are there, in the order of their rows."""
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of the items that are there, in the order of their rows."""
+
+    @property
+    def named(self) -> bool:
+        """Whether items were given ids; else these are the numbers of their rows."""
+
+    def rows_of_labels(self, labels: Array) -> Array:
+        """The rows of what an index returned; -1 where the item was removed.
+
+        An unknown id is a ValueError on the CPU. On a GPU, for whose values nobody waits, it becomes the number of
+        rows. Rows beyond the gallery stay as they are: the kernel that is given them refuses or scores them as NaN.
+        """
+
+    def ids_of_rows(self, rows: Array) -> Array:
+        """The ids of rows: strings as a numpy array, whatever the rows are."""
+
+    def has(self, id: int | str) -> bool:
+        """Whether an item that is there has this id."""
+
+
+class StoredItems:
+    """`RowsAndIds` on the CPU, in arrays that grow by doubling.
+
+    A row is never moved or reused, since an index may know the item by it: that of a removed item stays.
+
+    Parameters
+    ----------
+    gallery
+        The rows.
+    ids
+        The id of each row, integers or strings, all different among items that are there; None where it is the number
+        of the row.
+    by_row
+        Whether an index that holds the items returns their rows, rather than their ids; strings are never returned.
+    live
+        For each row whether the item is still there; by default all are.
+    next_id
+        The id that the next item gets; None where new items come with ids. Where rows are ids, by default the next row.
+    """
+
+    def __init__(
+        self,
+        gallery: Distribution,
+        ids: Ids | None,
+        by_row: bool,
+        live: Bools | None = None,
+        next_id: int | None = None,
+    ) -> None:
+        size = len(gallery)
+        self._like = gallery
+        self._size = size
+        # Without spare rows at first, so that the first item that is added moves all out of the caller's arrays.
+        self._arrays: list[Array] = list(gallery.arrays)
+        self._ids: Array = None if ids is None else _and_none(ids)  # the last one is the id of row -1
+        self._live: Array = np.ones(size, bool) if live is None else live
+        self._sorted: tuple[Ids, Ints] | None = None  # ids in ascending order and their rows, made at the first lookup
+        self._recent: dict[int | str, int] = {}  # the rows of ids that were added since `_sorted` was made
+        self.by_row = by_row
+        self.next_id = size if ids is None and next_id is None else next_id
+        self.removed = size - int(np.count_nonzero(self._live))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        gallery = self.gallery
+        if is_torch(gallery.mu):  # a tensor is pickled with all the memory that it is a view of
+            gallery = gallery._map(lambda x: x.clone())
+        return StoredItems, (gallery, self.table, self.by_row, self.live, self.next_id)
+
+    @property
+    def gallery(self) -> Distribution:
+        """All rows as a distribution, without a copy."""
+        return type(self._like)(*[x[: self._size] for x in self._arrays])
+
+    @property
+    def are_strings(self) -> bool:
+        """Whether ids are strings."""
+        return self._ids is not None and self._ids.dtype.kind == "U"
+
+    @property
+    def named(self) -> bool:
+        return self._ids is not None
+
+    @property
+    def table(self) -> Ids | None:
+        """The id of each row, those of removed items included; None where it is the number of the row."""
+        table: Ids | None = None if self._ids is None else self._ids[: self._size]
+        return table
+
+    @property
+    def live(self) -> Bools:
+        """For each row whether the item is still there."""
+        live: Bools = self._live[: self._size]
+        return live
+
+    @property
+    def ids(self) -> Ids:
+        ids: Ids = self.ids_of_rows(np.flatnonzero(self.live))
+        return ids
+
+    @property
+    def present(self) -> Distribution:
+        """The items that are there; a copy where some were removed."""
+        return self.gallery[self.live] if self.removed else self.gallery
+
+    def compacted(self) -> StoredItems:
+        """The items that are there, under their ids, without the rows of removed ones."""
+        return StoredItems(self.present, self.ids, self.by_row, next_id=self.next_id)
+
+    def ids_of_rows(self, rows: Array) -> Array:
+        if self._ids is None:
+            return rows
+        ids: Ids = self._ids[: self._size + 1][as_numpy(rows)]
+        return sys.modules["torch"].from_numpy(ids) if is_torch(rows) and not self.are_strings else ids
+
+    def rows_of_ids(self, ids: Ids) -> Ints:
+        """The rows of ids of any shape; -1 where there is no such item."""
+        if not self._size:
+            return np.full(ids.shape, -1)
+        rows = np.where((ids < 0) | (ids >= self._size), -1, ids) if self._ids is None else self._looked_up(ids)
+        rows[~self.live[rows]] = -1
+        return rows
+
+    def _looked_up(self, ids: Ids) -> Ints:
+        """The rows of ids, some perhaps of items that were removed since; -1 where there never was such an item."""
+        if self._sorted is None or len(self._recent) > max(1024, len(self._sorted[0]) // 8):
+            live = np.flatnonzero(self.live)
+            order = live[np.argsort(self._ids[live], kind="stable")]
+            self._sorted, self._recent = (self._ids[order], order), {}
+        ascending, places = self._sorted
+        rows = np.full(ids.shape, -1)
+        if len(ascending):
+            # Longer strings than there are would have all of them copied; cut, they differ from what is found.
+            near = np.minimum(ascending.searchsorted(ids.astype(ascending.dtype)), len(ascending) - 1)
+            rows = places[near]
+            rows[ascending[near] != ids] = -1
+        if self._recent:
+            found = map(self._recent.get, ids.ravel().tolist(), rows.ravel().tolist())
+            rows = np.fromiter(found, np.int64, ids.size).reshape(ids.shape)
+        return rows
+
+    def rows_of_labels(self, labels: Ints) -> Ints:
+        if self.by_row:
+            if not self.removed:
+                return labels
+            live = self.live
+            return np.where((labels >= len(live)) | live[np.minimum(labels, len(live) - 1)], labels, -1)
+        rows = self.rows_of_ids(labels)
+        if not ((rows >= 0) | (labels < 0)).all():
+            unknown = labels[(rows < 0) & (labels >= 0)][0]
+            raise ValueError(f"FaissReranker: index returned id {unknown}, which ids lacks")
+        return rows
+
+    def has(self, id: int | str) -> bool:
+        if isinstance(id, str) != self.are_strings or (isinstance(id, int) and not 0 <= id <= LARGEST_ID):
+            return False
+        return bool(self.rows_of_ids(np.array([id]))[0] >= 0)
+
+    def rows_allowed(self, owner: str, allowed: Array) -> Ints:
+        """The rows, ascending, of items that are there and that ids, or a mask over `ids`, allow."""
+        given = _given(owner, "allowed", allowed)
+        own = np.dtype(str if self.are_strings else np.int64)
+        given = given if given.size or given.dtype == bool else given.astype(own)  # an empty list has no dtype
+        count = self._size - self.removed
+        kinds = "bU" if self.are_strings else "biu"
+        if given.ndim != 1 or given.dtype.kind not in kinds or (given.dtype == bool and len(given) != count):
+            got = f"shape {given.shape} and dtype {given.dtype}"
+            ids = "ids, strings," if self.are_strings else "integer ids,"
+            raise ValueError(f"{owner}: allowed has {got}, expected {ids} or a bool for each of {count} items")
+        if given.dtype == bool:
+            masked: Ints = np.flatnonzero(self.live)[given]
+            return masked
+        rows = self.rows_of_ids(given if self.are_strings else given.astype(np.int64, copy=False))
+        return np.unique(rows[rows >= 0])
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def checked(self, owner: str, score: Score, items: Distribution) -> Distribution:
+        """New items in the gallery's dtype; refused where they are of another kind than the gallery's."""
+        like = self._like
+        require_distribution(score.name, "items", items)
+        if items.kind != like.kind:
+            raise TypeError(f"{owner}: items are {items.kind}, expected {like.kind} like gallery")
+        device, expected = device_of(items.mu), device_of(like.mu)
+        if device != expected:
+            raise TypeError(f"{owner}: items must be {plural(expected)} like gallery, got {plural(device)}")
+        if items.dim != like.dim:
+            raise ValueError(f"{owner}: dim of items is {items.dim}, expected {like.dim} like gallery")
+        dtype, own = compute_dtype(items.mu), compute_dtype(like.mu)
+        if dtype != own:
+            raise ValueError(f"{owner}: items have dtype {dtype}, expected {own} like gallery")
+        items = items.detach()
+        items.check_signs()
+        return converted(items, dtype_name(like.mu))
+
+    def checked_ids(self, owner: str, ids: Array, size: int | None = None) -> Ids:
+        """`checked_ids`, of integers or of strings as the ids of the items are."""
+        return checked_ids(owner, ids, size, "strings" if self.are_strings else "integers")
+
+    def new_ids(self, owner: str, ids: Array | None, count: int) -> Ids:
+        """The ids under which so many new items are to go: given ones that no item has, or the next numbers."""
+        if self.next_id is not None:
+            if ids is not None:
+                raise ValueError(f"{owner}: ids must be None, since items go by the numbers of their rows")
+            return np.arange(self.next_id, self.next_id + count)
+        if ids is None:
+            raise ValueError(f"{owner}: ids must be given for {count} items, as for the first ones")
+        new = self.checked_ids(owner, ids, count)
+        taken = new[self.rows_of_ids(new) >= 0]
+        if len(taken):
+            raise ValueError(f"{owner}: ids hold {taken[0]}, which an item has already; see upsert")
+        return new
+
+    def known_rows(self, owner: str, ids: Ids) -> Ints:
+        """The rows of ids, each of which an item must have."""
+        rows = self.rows_of_ids(ids)
+        if (rows < 0).any():
+            raise ValueError(f"{owner}: ids hold {ids[rows < 0][0]}, which no item has")
+        return rows
+
+    def add(self, items: Distribution, ids: Ids) -> None:
+        """Append rows, under ids that no item has that is there."""
+        if not len(items):  # appending nothing would still write into the caller's arrays, which may be views
+            return
+        rows = range(self._size, self._size + len(items))
+        self._arrays = [appended(x, self._size, new) for x, new in zip(self._arrays, items.arrays, strict=True)]
+        self._live = appended(self._live, self._size, np.ones(len(ids), bool))
+        if self._ids is None and not np.array_equal(ids, rows):
+            self._ids = _and_none(np.arange(self._size))
+        if self._ids is not None:
+            wide = np.promote_types(self._ids.dtype, ids.dtype)  # of strings, as long as the longest
+            self._ids = appended(self._ids.astype(wide, copy=False), self._size, _and_none(ids))
+        if self.next_id is not None:
+            self.next_id += len(items)
+        self._size = rows.stop
+        if self._sorted is not None:
+            self._recent.update(zip(ids.tolist(), rows, strict=True))
+
+    def remove(self, rows: Ints) -> None:
+        """Mark items that are there as removed, by their rows, all different."""
+        self._live[rows] = False
+        self.removed += len(rows)
+
+
+class StoredItemsOnGpu:
+    """`RowsAndIds` of a gallery on a GPU, whose items stay as they are; ids are looked up on the GPU too."""
+
+    by_row = False
+    removed = 0
+
+    def __init__(self, gallery: Distribution, ids: Ints | None = None) -> None:
+        self.gallery = self.present = gallery
+        self.ids = np.arange(len(gallery)) if ids is None else ids
+        self._ids: Array = None
+        if ids is not None:
+            torch: Any = sys.modules["torch"]
+            order = np.argsort(ids, kind="stable")
+            arrays = np.append(ids, -1), ids[order], order
+            self._ids, self._ascending, self._places = (torch.from_numpy(x).to(gallery.mu.device) for x in arrays)
+
+    def __len__(self) -> int:
+        return len(self.gallery)
+
+    @property
+    def named(self) -> bool:
+        return self._ids is not None
+
+    def rows_of_labels(self, labels: Array) -> Array:
+        if self._ids is None or not len(self):
+            return labels
+        torch: Any = sys.modules["torch"]
+        near = torch.searchsorted(self._ascending, labels).clamp(max=len(self) - 1)
+        rows = self._places[near].masked_fill(self._ascending[near] != labels, len(self))
+        return rows.masked_fill(labels < 0, -1)
+
+    def ids_of_rows(self, rows: Array) -> Array:
+        """The ids of rows; -1 also where there is no such row."""
+        return rows if self._ids is None else self._ids[rows.clamp(max=len(self))]
+
+    def has(self, id: int | str) -> bool:
+        return not isinstance(id, str) and bool((self.ids == id).any())
+
+
+def checked_ids(owner: str, ids: Array, size: int | None = None, expected: str = "integers or strings") -> Ids:
+    """ids [size], which must be all different: integers as int64, none negative, or strings, none empty."""
+    given = _given(owner, "ids", ids)
+    given = given if given.size else given.astype(str if expected == "strings" else np.int64)  # of an empty list
+    known = given.dtype.kind in ("U" if expected == "strings" else "iu" if expected == "integers" else "iuU")
+    if given.ndim != 1 or len(given) != (len(given) if size is None else size) or not known:
+        got = f"shape {given.shape} and dtype {given.dtype}"
+        raise ValueError(f"{owner}: ids have {got}, expected {expected} ({'N' if size is None else size},)")
+    strings = given.dtype.kind == "U"
+    outside = given[given == ""] if strings else given[(given < 0) | (given > LARGEST_ID)]
+    if len(outside):
+        held, range = ("an empty string", "others") if strings else (outside[0], "0 .. 2^63 - 1")
+        raise ValueError(f"{owner}: ids hold {held}, expected {range}")
+    ordered = np.sort(given)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        raise ValueError(f"{owner}: ids hold {repeated[0]} twice")
+    return given if strings else given.astype(np.int64)
+
+
+def _given(owner: str, name: str, ids: Array) -> Ids:
+    """An array of ids; objects that are all strings, as data frames hold them, as plain strings."""
+    given = on_host(owner, name, ids)
+    if given.dtype.kind == "U" and not isinstance(ids, np.ndarray):
+        given = np.array(ids, object)  # numpy made strings of the numbers among them
+    strings = given.dtype.kind == "T" or (given.dtype == object and all(isinstance(x, str) for x in given.ravel()))
+    return given.astype(str) if strings else given
+
+
+def _and_none(ids: Ids) -> Ids:
+    """Ids, and after them what stands for none."""
+    return np.append(ids, "" if ids.dtype.kind == "U" else -1)

@@ -1,0 +1,625 @@
+"""A gallery of items in a Lance dataset, larger than memory if need be, that changes and is searched."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar
+
+import numpy as np
+
+from peaccel import retrieval
+from peaccel._utils.arrays import Numpy, on_host
+from peaccel._utils.atomic_files import PathLike
+from peaccel.distributions import Distribution
+from peaccel.distributions.checks import checked_k, require_distribution
+from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
+from peaccel.retrieval.faiss.items import checked_ids
+from peaccel.retrieval.lance import item_tables, mapped_rows, seen_rows, version_rows
+from peaccel.retrieval.lance import table as lance_table
+from peaccel.retrieval.lance.item_tables import decoded, encoded
+from peaccel.retrieval.lance.table import LanceTable
+from peaccel.retrieval.lance.version_rows import Part
+from peaccel.retrieval.verbs import Ranking
+from peaccel.scores import Score, get, spelled
+
+__all__ = ["Gallery"]
+
+DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset
+
+Progress: TypeAlias = Callable[[int], object] | None
+Known: TypeAlias = Literal["refuse", "skip", "replace"]  # what becomes of items whose ids are there already
+
+T = TypeVar("T")
+
+GalleryInfo = TypedDict(
+    "GalleryInfo",
+    {
+        "path": str,
+        "version": int,
+        "items": int,
+        "columns": tuple[str, ...],
+        "fragments": int,
+        "deleted rows": int,
+        "derived bytes": int,
+        "index": str | None,
+        "unseen": int,
+    },
+)
+
+
+class Gallery:
+    """Items in a Lance dataset under ids of their own, larger than memory if need be, that come and go in commits.
+
+    The dataset is the truth, and any Lance reader opens it: columns ``id``, ``mu``, one of ``var``, ``kappa`` and
+    ``scale``, and those of the metadata. Beside it lie files that are derived from it and can be deleted: maps of its
+    rows as the kernels read them, made at the first search, and a FAISS index.
+
+    An object stands for one version, which each search sees whole. It goes on to the newest with each change that it
+    makes and with `refresh`. Any number of threads and processes may search and change one gallery at once. A change is
+    one commit (a table's, one for each block): after a crash all of it is there, or nothing.
+
+    `create` makes one, `open` opens it. ``len(g)`` counts the items, ``id in g`` asks for one.
+
+    Notes
+    -----
+    Results are those of `search` over the same items in memory, in ascending order of their ids, to the last bit. So
+    ties go to the lower id, integers by value and strings by code points, and no result depends on the order in which
+    items came, on compaction, or on what a gallery is split into.
+
+    Network file systems (NFS) are not supported: Lance's commits rest on renames that replace nothing.
+
+    Examples
+    --------
+    >>> items = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> gallery = pe.Gallery.create("faces.lance", items, ids=["ann", "bob", "cy"])
+    >>> gallery.search_exact(items[:1], k=2).ids.tolist()
+    [['ann', 'cy']]
+    >>> gallery.delete(["ann"])
+    1
+    >>> gallery.search_exact(items[:1], k=1).ids.tolist()
+    [['cy']]
+    """
+
+    def __init__(self, table: LanceTable, derived: Path, pinned: bool) -> None:
+        self._table, self._derived, self._pinned = table, derived, pinned
+        self._lock = threading.Lock()  # held while a newer table takes the place of this one
+        # Of the version that was asked last: its parts, and whether with items; the index, and where its rows are.
+        self._known: tuple[LanceTable | None, list[Part], bool] = None, [], False
+        self._seen: tuple[LanceTable, seen_rows.SeenRows, seen_rows.PlacedRows] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        path: PathLike,
+        items: Any,
+        ids: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        derived: PathLike | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        sync: bool = False,
+        rows: int | None = None,
+        progress: Progress = None,
+    ) -> Self:
+        """Create a gallery of these items, which decide its kind, dimension, dtype and columns.
+
+        Parameters
+        ----------
+        path
+            A folder that is not there, or empty, by custom one that ends in .lance; or a URI of an object store, such
+            as ``s3://bucket/faces.lance``.
+        items, ids, metadata, rows, progress
+            As in `append`; at least one item.
+        derived
+            The folder of derived files; by default one in the dataset's. Needed where that is in an object store.
+        storage_options
+            Keys and endpoints of an object store, as Lance takes them.
+        sync
+            Whether each commit of this object is on the disk before it is acknowledged, for which Lance itself does not
+            ask: without it a power loss, though not the end of a process, can undo the last seconds.
+
+        Raises
+        ------
+        FileExistsError
+            There is something at the path.
+        TypeError, ValueError, OSError, ImportError
+            As `append`; Lance is not installed.
+        """
+        uri, options = str(path), None if storage_options is None else dict(storage_options)
+        folder = _derived_folder("Gallery.create", uri, derived)
+        blocks = item_tables.blocks("Gallery.create", items, ids, metadata, rows)
+        first = next(blocks, None)
+        if first is None:
+            raise ValueError("Gallery.create: items are none, expected at least one, which decides the columns")
+        gallery = cls(LanceTable.create(uri, first, options, sync), folder, pinned=False)
+        gallery._add("Gallery.create", chain([first], blocks), "refuse", progress)
+        return gallery
+
+    @classmethod
+    def open(
+        cls,
+        path: PathLike,
+        version: int | None = None,
+        *,
+        derived: PathLike | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        sync: bool = False,
+    ) -> Self:
+        """Open a gallery.
+
+        Parameters
+        ----------
+        path, derived, storage_options, sync
+            As in `create`.
+        version
+            The number of an earlier version, which cannot be changed; None for the newest.
+
+        Raises
+        ------
+        FileNotFoundError, ImportError
+            There is no gallery; Lance is not installed.
+        ValueError
+            No such version; one that is damaged; a dataset that `create` has not made.
+        """
+        uri, options = str(path), None if storage_options is None else dict(storage_options)
+        folder = _derived_folder("Gallery.open", uri, derived)
+        return cls(LanceTable.open(uri, version, options, sync), folder, pinned=version is not None)
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The number of the version, which each commit raises."""
+        return self._table.version
+
+    @property
+    def ids(self) -> Numpy:
+        """[N] all ids, ascending: int64, or strings."""
+        return decoded(self._ids())
+
+    def __len__(self) -> int:
+        """Count the items."""
+        return len(self._table)
+
+    def __contains__(self, id: Any) -> bool:
+        """Whether an item has this id."""
+        try:
+            wanted = self._encoded("Gallery", [id])
+        except ValueError:
+            return False
+        return bool(version_rows.found(self._parts(self._table, items=False), wanted)[0].any())
+
+    def __repr__(self) -> str:
+        return f"Gallery({self._table.uri!r}, version={self.version}, N={len(self)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        version = self.version if self._pinned else None
+        return _reopened, (self._table.uri, version, self._derived, self._table.options, self._table.sync)
+
+    def info(self) -> GalleryInfo:
+        """What the gallery is: path, version, items, columns, fragments, derived files and index."""
+        table, fragments = self._table, self._table.fragments()
+        derived = [path.stat().st_size for path in self._derived.rglob("*") if path.is_file()]
+        indexed = self._indexed(table, self._parts(table, items=False))
+        return {
+            "path": table.uri,
+            "version": table.version,
+            "items": len(table),
+            "columns": table.columns,
+            "fragments": len(fragments),
+            "deleted rows": sum(fragment.num_deletions for fragment in fragments),
+            "derived bytes": sum(derived),
+            "index": None if indexed is None else f"{indexed[0].factory} of version {indexed[0].version}",
+            "unseen": len(table) if indexed is None else sum(int(rows.sum()) for rows in indexed[1].unseen),
+        }
+
+    def refresh(self) -> Self:
+        """Go on to the newest version, and return the gallery."""
+        self._require_newest("Gallery.refresh")
+        self._go_on(self._table.newest(), None)
+        return self
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        items: Any,
+        ids: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        skip_existing: bool = False,
+        rows: int | None = None,
+        progress: Progress = None,
+    ) -> int:
+        """Add items under ids that no item has yet.
+
+        Parameters
+        ----------
+        items
+            A distribution of N items, which becomes one commit. Or a table, whatever `io.from_arrow` takes, with the
+            columns ``id``, ``mu``, at most one of ``var``, ``kappa`` and ``scale``, and those of the metadata: it is
+            read and committed in blocks.
+        ids
+            [N] for a distribution: integers >= 0, or strings of at most 255 bytes in UTF-8, all different.
+        metadata
+            For a distribution, columns by their names: [N] numbers, strings, or what else ``pyarrow.array`` takes, but
+            no maps, nor structs of which some are null.
+        skip_existing
+            Leave out items whose ids are there, rather than refuse all: so goes on what was interrupted.
+        rows
+            How many rows a commit has, >= 1; None for all of a distribution, and 131,072 of a table.
+        progress
+            Called after each commit with the number of items that were read for it.
+
+        Returns
+        -------
+        int
+            How many items were added.
+
+        Raises
+        ------
+        TypeError
+            items are neither a distribution nor a table.
+        ValueError
+            Ids that are there, or twice, or of another type; other columns than the gallery's; values that `validate`
+            refuses. Nothing of the commit is there then.
+        OSError
+            The disk is full, or others change the same ids again and again. Nothing of the commit is there then.
+        """
+        blocks = item_tables.blocks("Gallery.append", items, ids, metadata, rows)
+        return self._add("Gallery.append", blocks, "skip" if skip_existing else "refuse", progress)
+
+    def upsert(
+        self,
+        items: Any,
+        ids: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        rows: int | None = None,
+        progress: Progress = None,
+    ) -> int:
+        """Add items, in the place of those that have their ids; parameters and errors as in `append`.
+
+        Returns
+        -------
+        int
+            How many items were added under new ids.
+        """
+        blocks = item_tables.blocks("Gallery.upsert", items, ids, metadata, rows)
+        return self._add("Gallery.upsert", blocks, "replace", progress)
+
+    def delete(self, ids: Any) -> int:
+        """Delete the items with these ids, all different, in one commit; ids that no item has are passed over.
+
+        Returns
+        -------
+        int
+            How many items there were.
+        """
+        self._require_newest("Gallery.delete")
+        return self._put("Gallery.delete", self._encoded("Gallery.delete", ids), None, "replace")
+
+    def compact(self, keep_days: float = 14.0) -> None:
+        """Rewrite small fragments as large ones without deleted rows, and delete what nobody needs any more.
+
+        Parameters
+        ----------
+        keep_days
+            Versions younger than this stay. Files of commits that were interrupted go after seven days. Derived files
+            of fragments that the newest version lacks go too: who searches an older version makes them again. With 0
+            nobody else may be changing the gallery, since what came before a change could not be told any more.
+        """
+        self._require_newest("Gallery.compact")
+        if not keep_days >= 0:
+            raise ValueError(f"Gallery.compact: keep_days is {keep_days}, expected a number from 0 on")
+        self._go_on(*self._table.changed("Gallery.compact", lambda table: (table.compacted(), None)))
+        self._table.clean(timedelta(days=keep_days))
+        mapped_rows.sweep(self._derived, self._table.fragments())
+
+    def verify(self) -> list[str]:
+        """Read all of this version, and hold derived files against it: a line for each thing that is wrong.
+
+        A bit that is flipped in a derived file is found. One in the dataset is found where its derived file was made
+        before; what was flipped earlier, or in metadata, only where it cannot be read any more.
+        """
+        table = self._table
+        found = [line for part in table.fragments() if (line := mapped_rows.damage(self._derived, table, part))]
+        for version in self._indexes():
+            folder = self._index_folder(version)
+            found += [f"{folder}: is damaged; build_index again"] if seen_rows.is_damaged(folder) else []
+        if not found:
+            ids = self._ids()
+            found += [f"id {decoded(x)[0]} is there twice" for x in ids[1:][ids[1:] == ids[:-1]][:, None]]
+        return found
+
+    def _add(self, owner: str, blocks: Iterator[Any], known: Known, progress: Progress) -> int:
+        """Commit one block after the other, and return how many ids are new."""
+        self._require_newest(owner)
+        count = 0
+        for block in blocks:
+            ids, rows = item_tables.ids_of(block), self._table.fitting(owner, block)
+            count += len(ids) - self._put(owner, ids, rows, known)
+            if progress is not None:
+                progress(len(ids))
+        return count
+
+    def _put(self, owner: str, ids: np.ndarray[Any, Any], rows: Any, known: Known) -> int:
+        """Commit an Arrow table of rows with these ids, or None where they are to go; how many ids were there."""
+
+        @functools.cache  # for another try, which seldom finds that other items are new
+        def written(new: bytes) -> list[Any]:
+            chosen = np.flatnonzero(np.frombuffer(new, bool))
+            if rows is None or not len(chosen):
+                return []
+            return self._table.written(rows if len(chosen) == len(ids) else rows.take(chosen))
+
+        def change(table: LanceTable) -> tuple[LanceTable, int]:
+            there, places = version_rows.found(self._parts(table, items=False), ids)
+            if known == "refuse" and there.any():
+                raise ValueError(f"ids hold {decoded(ids[there])[0]}, which an item has already; see upsert")
+            gone = places if known == "replace" else []
+            new = written((np.full(len(ids), True) if known == "replace" else ~there).tobytes())
+            return table.replaced(gone, new) if gone or new else table, int(there.sum())
+
+        return self._go_on(*self._table.changed(owner, change))
+
+    def _go_on(self, table: LanceTable, result: T) -> T:
+        """Take a table for this gallery's, unless another thread has gone on to a newer one; returns the result."""
+        with self._lock:
+            if table.version > self._table.version:
+                self._table = table
+        return result
+
+    def _require_newest(self, owner: str) -> None:
+        if self._pinned:
+            raise ValueError(f"{owner}: the gallery was opened at version {self.version}, expected the newest")
+
+    # -- the index -----------------------------------------------------------------------------------------------------
+
+    def build_index(
+        self,
+        factory: str = "HNSW32",
+        first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
+        score: str | Score = "mls",
+    ) -> None:
+        """Build a FAISS index of this version, which `search` asks first; it takes the place of an earlier one.
+
+        Later versions use it too: what they have that it has not seen is scored exactly, so build it again when that
+        has become much (``info()["unseen"]``).
+
+        Parameters
+        ----------
+        factory, first_stage
+            As in `FaissReranker.build`. Learnt from 262,144 items, evenly spaced; all are added in blocks, and what the
+            factory keeps of them is held in memory: PQ little, Flat and HNSW all.
+        score
+            The score that surrogates stand for.
+
+        Raises
+        ------
+        ImportError
+            FAISS is not installed.
+        TypeError, ValueError, OSError
+            As `FaissReranker.build`; a score that no file can hold; the disk is full.
+        """
+        if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
+            raise ValueError(f"Gallery.build_index: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
+        record = get(score).snapshot()
+        spelled(record)
+        table = self._table
+        if not len(table):
+            raise ValueError("Gallery.build_index: the gallery has no items, expected at least one")
+        built = seen_rows.SeenRows.built(table, self._parts(table), factory, first_stage, record)
+        built.write(self._index_folder(table.version))
+        for version in self._indexes():
+            if version != table.version:
+                seen_rows.remove(self._index_folder(version))
+        self._seen = None
+
+    def _index_folder(self, version: int) -> Path:
+        return self._derived / f"index-{version}"
+
+    def _indexes(self) -> list[int]:
+        """The versions of which there are indexes."""
+        found = (re.fullmatch(r"index-(\d+)", path.name) for path in self._derived.glob("index-*"))
+        return sorted(int(name[1]) for name in found if name)
+
+    def _indexed(self, table: LanceTable, parts: list[Part]) -> tuple[seen_rows.SeenRows, seen_rows.PlacedRows] | None:
+        """The newest index that is not newer than a version, and where its rows are in that; None without one."""
+        usable = [version for version in self._indexes() if version <= table.version]
+        if not usable:
+            return None
+        known = self._seen
+        if known is None or known[0] is not table or known[1].version != usable[-1]:
+            seen = None if known is None or known[1].version != usable[-1] else known[1]
+            try:
+                seen = seen or seen_rows.SeenRows.read(self._index_folder(usable[-1]))
+            except ValueError:
+                if usable[-1] in self._indexes():
+                    raise
+                return self._indexed(table, parts)  # another process has built a newer one, and removed this
+            known = table, seen, seen.placed(table, parts)
+            self._seen = known
+        return known[1:]
+
+    # -- searches ------------------------------------------------------------------------------------------------------
+
+    def search_exact(
+        self, queries: Distribution, k: int, score: str | Score = "mls", *, filter: str | None = None
+    ) -> Ranking[Numpy]:
+        """The exact best k of the gallery for each query, in one pass over it.
+
+        Parameters
+        ----------
+        queries
+            Q items, in numpy arrays, that the score takes beside the gallery's.
+        k
+            How many to return, >= 1; more than there are pads.
+        score
+            As in `paired`; not one of draws, which belong to the number of a row.
+        filter
+            A condition in SQL over the columns, such as ``"year >= 2020 AND place = 'Rome'"``: only items that fulfil
+            it are found.
+
+        Returns
+        -------
+        Ranking
+            Scores and ids [Q, k], best first, padded with -inf, and with -1 or, among strings, "".
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `search`; a filter that Lance cannot read.
+        """
+        return self._searched(queries, k, score, filter)
+
+    def search(
+        self,
+        queries: Distribution,
+        k: int,
+        shortlist: int = 100,
+        score: str | Score = "mls",
+        *,
+        params: Any = None,
+        filter: str | None = None,
+    ) -> Ranking[Numpy]:
+        """The best k of what the index proposes and of what it has not seen; without an index, of all.
+
+        Parameters
+        ----------
+        queries, k, score, filter
+            As in `search_exact`.
+        shortlist
+            How many the index proposes for each query, >= 1, of the items that are there and fulfil the filter.
+        params
+            FAISS search parameters, as in `FaissReranker.search`.
+
+        Returns
+        -------
+        Ranking
+            As `search_exact` returns it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `search_exact`; params that do not fit the index; an index that is damaged.
+        """
+        return self._searched(queries, k, score, filter, shortlist, params)
+
+    def _searched(
+        self,
+        queries: Distribution,
+        k: int,
+        score: str | Score,
+        filter: str | None,
+        shortlist: int | None = None,
+        params: Any = None,
+    ) -> Ranking[Any]:
+        """The best of all, or with a shortlist of what the index proposes and of what it has not seen."""
+        record, nothing = self._planned(queries, score, k)
+        if shortlist is not None:
+            shortlist = checked_k(record.name, shortlist, "shortlist")
+        table, candidates = self._table, []
+        parts = self._parts(table)
+        masks = version_rows.chosen(parts, table, filter)
+        if shortlist is not None and (indexed := self._indexed(table, parts)):
+            seen, placed = indexed
+            candidates = version_rows.within(parts, seen.proposed(queries, placed, masks, shortlist, params))
+            masks = [new if old is None else new & old for new, old in zip(placed.unseen, masks, strict=True)]
+        reranked = version_rows.reranked(queries, candidates, k, record)
+        return version_rows.best(chain([nothing], reranked, version_rows.searched(queries, parts, masks, k, record)), k)
+
+    def rescore(self, queries: Distribution, ids: Any, score: str | Score = "mls") -> Numpy:
+        """Scores [Q, K] of each query with its candidates, whose ids [Q, K] are given; of -1 or "" it is -inf.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rescore`; an id that no item has.
+        """
+        record, nothing = self._planned(queries, score, 1)
+        candidates = self._located("Gallery.rescore", queries, ids)
+        scores = np.full(np.shape(ids), -np.inf, nothing.scores.dtype)
+        for part, rows in candidates:
+            scores = np.where(rows < 0, scores, retrieval.rescore(queries, part.items, rows, record))
+        return scores
+
+    def rerank(self, queries: Distribution, ids: Any, k: int, score: str | Score = "mls") -> Ranking[Numpy]:
+        """The best k of each query's candidates, whose ids [Q, K] are given; -1 or "" for none.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rerank`; an id that no item has.
+        """
+        record, nothing = self._planned(queries, score, k)
+        candidates = self._located("Gallery.rerank", queries, ids)
+        return version_rows.best(chain([nothing], version_rows.reranked(queries, candidates, k, record)), k)
+
+    def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, Numpy]]:
+        """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
+        given = on_host(owner, "ids", ids)
+        none = given == ("" if self._table.nothing[1].dtype.kind == "U" else -1)
+        if given.ndim != 2 or len(given) != len(queries):
+            raise ValueError(f"{owner}: ids have shape {given.shape}, expected ({len(queries)}, K): a row per query")
+        unique, numbers = np.unique(given[~none], return_inverse=True)
+        wanted = self._encoded(owner, unique)
+        found, missing = [], np.ones(len(wanted), bool)
+        for part in self._parts(self._table):
+            rows = part.rows_of_ids(wanted)
+            if (rows >= 0).any():
+                placed = np.full(given.shape, -1)
+                placed[~none] = rows[numbers]
+                found.append((part, placed))
+                missing &= rows < 0
+        if missing.any():
+            raise ValueError(f"{owner}: ids hold {decoded(wanted[missing])[0]}, which no item has")
+        return found
+
+    def _planned(self, queries: Distribution, score: str | Score, k: int) -> tuple[Score, Ranking[Numpy]]:
+        """The score, and what a search of no items gives, after all checks of the arguments."""
+        record, (empty, no_ids) = get(score), self._table.nothing
+        require_distribution(record.name, "queries", queries)
+        if record.pair(queries.kind, empty.kind).op.draws:
+            raise ValueError(f"{record.name}: draws by the number of a row, which items of a Gallery have not")
+        found = retrieval.search(queries, empty, checked_k(record.name, k), record)
+        return record, version_rows.under_ids(found, encoded("Gallery", no_ids))
+
+    def _parts(self, table: LanceTable, *, items: bool = True) -> list[Part]:
+        """The parts of a version."""
+        last, parts, complete = self._known
+        if last is not table or (items and not complete):
+            parts = version_rows.parts_of(table, self._derived, parts, items=items)
+            self._known = table, parts, items
+        return parts
+
+    def _ids(self) -> np.ndarray[Any, Any]:
+        """All ids that are there, ascending, as files hold them."""
+        like = encoded("Gallery", self._table.nothing[1])
+        return version_rows.ids_there(self._parts(self._table, items=False), like)
+
+    @property
+    def like(self) -> Distribution[Numpy]:
+        """A distribution of the gallery's kind, dim and dtype without items."""
+        return self._table.nothing[0]
+
+    def _encoded(self, owner: str, ids: Any) -> Numpy:
+        """Ids, all different, as files hold them, which must be of the gallery's kind."""
+        expected = "strings" if self._table.nothing[1].dtype.kind == "U" else "integers"
+        return encoded(owner, checked_ids(owner, ids, None, expected))
+
+
+def _derived_folder(owner: str, uri: str, derived: PathLike | None) -> Path:
+    if derived is None and not lance_table.is_local(uri):
+        raise ValueError(f"{owner}: derived is None, expected a folder on this machine beside {uri}")
+    return Path(uri, DERIVED) if derived is None else Path(derived)
+
+
+def _reopened(uri: str, version: int | None, derived: Path, options: dict[str, str] | None, sync: bool) -> Gallery:
+    return Gallery.open(uri, version, derived=derived, storage_options=options, sync=sync)

@@ -1,0 +1,183 @@
+"""The rows of one version of a gallery: which are there, where an id is, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from peaccel import retrieval
+from peaccel.distributions import Distribution
+from peaccel.retrieval.lance import mapped_rows
+from peaccel.retrieval.lance import table as lance_table
+from peaccel.retrieval.lance.item_tables import decoded
+from peaccel.retrieval.lance.mapped_rows import MappedRows
+from peaccel.retrieval.lance.table import LanceTable
+from peaccel.retrieval.ranking import best_first
+from peaccel.retrieval.verbs import Ranking
+from peaccel.scores import Score
+
+__all__ = [
+    "Bools",
+    "Ints",
+    "Part",
+    "best",
+    "blocks",
+    "chosen",
+    "found",
+    "ids_there",
+    "parts_of",
+    "reranked",
+    "searched",
+    "under_ids",
+    "within",
+]
+
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+BLOCK = 65_536  # rows that are scored at a time
+HELD = 8  # rankings that are held until they are merged
+
+
+class Part(NamedTuple):
+    """A fragment of a version."""
+
+    fragment: Any
+    rows: MappedRows
+    deletions: str
+    there: Bools | None  # by row; None where all are
+
+    @property
+    def mask(self) -> Bools:
+        """By row, whether it is there."""
+        return np.ones(len(self.rows.ids), bool) if self.there is None else self.there
+
+    @property
+    def items(self) -> Distribution:
+        """All rows, deleted ones too."""
+        assert self.rows.items is not None
+        return self.rows.items
+
+    def mask_of(self, addresses: Ints) -> Bools:
+        """By row, whether it lies at one of these addresses of the fragment."""
+        listed = np.zeros(len(self.rows.ids), bool)
+        listed[addresses & 0xFFFFFFFF] = True
+        try:
+            mask: Bools = listed[self.rows.places]
+        except IndexError:
+            what = f"{self.rows.name}{mapped_rows.SUFFIX}: is damaged, expected places below {len(listed)}"
+            raise ValueError(f"{what}; see verify") from None
+        return mask
+
+    def rows_of_ids(self, ids: np.ndarray[Any, Any]) -> Ints:
+        """The rows of ids of any order; -1 where they are not there."""
+        ascending = self.rows.ids
+        near = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+        there = ascending[near] == ids
+        if self.there is not None:
+            there &= self.there[near]
+        return np.where(there, near, -1)
+
+
+def parts_of(table: LanceTable, folder: Path, before: Sequence[Part], *, items: bool) -> list[Part]:
+    """The parts of a version, without items if only ids are of interest; what `before` has of them is kept."""
+    known = {part.rows.name: part for part in before if part.rows.items is not None or not items}
+    parts = []
+    for fragment in table.fragments():
+        deletions, old = lance_table.deletions_of(fragment), known.get(lance_table.name_of(fragment))
+        rows = (
+            (mapped_rows.mapped if items else mapped_rows.named)(folder, table, fragment) if old is None else old.rows
+        )
+        part = Part(fragment, rows, deletions, None if old is None else old.there)
+        if old is None or old.deletions != deletions:
+            there = part.mask_of(table.addresses(fragments=[fragment])) if deletions else None
+            part = part._replace(there=there)
+        parts.append(part)
+    return parts
+
+
+def found(parts: Sequence[Part], ids: np.ndarray[Any, Any]) -> tuple[Bools, list[tuple[Any, np.ndarray[Any, Any]]]]:
+    """Which of these ids are there, and the fragments that have any, with their places in each."""
+    there, places = np.zeros(len(ids), bool), []
+    for part in parts:
+        rows = part.rows_of_ids(ids)
+        if (rows >= 0).any():
+            there |= rows >= 0
+            places.append((part.fragment, part.rows.places[rows[rows >= 0]]))
+    return there, places
+
+
+def ids_there(parts: Sequence[Part], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """All ids that are there, ascending, as files hold them; of the kind of others where there are none."""
+    return np.sort(np.concatenate([like[:0], *(part.rows.ids[part.mask] for part in parts)]))
+
+
+def chosen(parts: Sequence[Part], table: LanceTable, filter: str | None) -> list[Bools | None]:
+    """For each part which rows are there and fulfil a filter; None where all do."""
+    if filter is None:
+        return [part.there for part in parts]
+    addresses = table.addresses(filter=filter)
+    numbers = addresses >> 32
+    return [part.mask_of(addresses[numbers == part.fragment.fragment_id]) for part in parts]
+
+
+def blocks(part: Part, mask: Bools | None) -> Iterator[tuple[Distribution, np.ndarray[Any, Any]]]:
+    """Items of a part and their ids, as views of its map, or copied where the mask leaves some out."""
+    for start in range(0, len(part.rows.ids), BLOCK):
+        own: Any = slice(start, start + BLOCK)
+        if mask is not None and not mask[own].all():
+            own = start + np.flatnonzero(mask[own])
+            if not len(own):
+                continue
+        yield part.items[own], part.rows.ids[own]
+
+
+def under_ids(ranking: Ranking[Any], ids: np.ndarray[Any, Any]) -> Ranking[Any]:
+    """What was found among rows with these ids, under ids as callers know them; -1 or "" for none."""
+    none = np.array([-1 if ids.dtype.kind == "i" else b""])
+    return Ranking(ranking.scores, decoded(np.append(ids, none)[ranking.ids]))
+
+
+def searched(
+    queries: Distribution, parts: Sequence[Part], masks: Sequence[Bools | None], k: int, score: Score
+) -> Iterator[Ranking[Any]]:
+    """The best k of each block of the parts' rows, all or those of masks."""
+    for part, mask in zip(parts, masks, strict=True):
+        for items, ids in blocks(part, mask):
+            yield under_ids(retrieval.search(queries, items, k, score), ids)
+
+
+def within(parts: Sequence[Part], rows: Ints) -> list[tuple[Part, Ints]]:
+    """Rows [Q, S] among those of all parts, one part after another, as rows of each part that has any; -1 for none."""
+    ends = np.cumsum([len(part.rows.ids) for part in parts])
+    own = [
+        (part, np.where((rows >= end - len(part.rows.ids)) & (rows < end), rows - end + len(part.rows.ids), -1))
+        for part, end in zip(parts, ends, strict=True)
+    ]
+    return [(part, rows) for part, rows in own if (rows >= 0).any()]
+
+
+def reranked(
+    queries: Distribution, candidates: Sequence[tuple[Part, Ints]], k: int, score: Score
+) -> Iterator[Ranking[Any]]:
+    """The best k of each part's candidates, which are rows [Q, S] of it, -1 for none."""
+    for part, rows in candidates:
+        yield under_ids(retrieval.rerank(queries, part.items, rows, k, score), part.rows.ids)
+
+
+def best(rankings: Iterable[Ranking[Any]], k: int) -> Ranking[Any]:
+    """The best k of several rankings, ties by the lower id."""
+    held: list[Ranking[Any]] = []
+    for ranking in rankings:
+        held.append(ranking)
+        if len(held) == HELD:
+            held = [_merged(held, k)]
+    return _merged(held, k)
+
+
+def _merged(rankings: list[Ranking[Any]], k: int) -> Ranking[Any]:
+    scores, ids = best_first(*(np.concatenate(x, 1) for x in zip(*rankings, strict=True)), by_row=True)
+    return Ranking(np.ascontiguousarray(scores[:, :k]), np.ascontiguousarray(ids[:, :k]))

@@ -1,0 +1,176 @@
+"""Rankings, and the best of several: what parts of a gallery have found, as one search of all of it."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Generic, NamedTuple
+
+import numpy as np
+
+from peaccel._utils.arrays import Array, ArrayT, as_numpy, dtype_name, full, is_torch, namespace, require_same_kind
+from peaccel.distributions.checks import checked_k
+
+__all__ = ["Ranking", "best_first", "merge"]
+
+LARGEST_ID = np.iinfo(np.int64).max
+
+
+class _Ranked(NamedTuple, Generic[ArrayT]):
+    scores: ArrayT
+    ids: ArrayT
+
+
+class Ranking(_Ranked[ArrayT]):
+    """The best items of each query, best first: higher score, then NaN, then padding; ties go to the lower gallery row.
+
+    Attributes
+    ----------
+    scores
+        [Q, k]; -inf where there are fewer than k items.
+    ids
+        int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items. Where external ids are
+        strings, a numpy array of strings, empty where there are fewer.
+    scored
+        The share of all pairs that a `search` had to score; bounds proved that the others are not among the
+        best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
+    >>> scores, ids = pe.search(gallery[:1], gallery, k=4)
+    >>> ids.tolist()
+    [[0, 2, 1, -1]]
+    """
+
+    scored: float | None = None
+
+
+def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | None = None) -> Ranking[ArrayT]:
+    """The best k of several rankings of the same queries: of parts of a gallery, the bits of one search of all of it.
+
+    It is exact where each part has its best k, or all that it has.
+
+    Parameters
+    ----------
+    rankings
+        One for each part, [Q, any width]; all of one kind of array, dtype and device. Each best first, as `search`,
+        `rerank` and `FaissReranker.search` return them.
+    k
+        How many to return, >= 1; more than the parts have pads.
+    offsets
+        For each part the number of its first row in the whole gallery, >= 0, which is added to its ids. None where ids
+        are those of the whole already.
+
+    Returns
+    -------
+    Ranking
+        Scores and ids [Q, k], best first, then NaN, then padding (id -1, score -inf). Ties go to the part with the
+        lower offset, without offsets to the earlier part, then to the part's own order. So they go to the lower row, as
+        in every verb, if ids are rows; among ids that callers gave, to the earlier part, whatever the ids are.
+
+    Raises
+    ------
+    TypeError
+        Something is not a Ranking, numpy meets torch, k or an offset is not an integer.
+    ValueError
+        No rankings, or of different numbers of queries, dtypes or devices; k below 1; another number of offsets than
+        of rankings, or an offset that is negative, or takes an id beyond int64.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8], [0.8, 0.6]], [0.1, 0.1, 0.4, 0.2])
+    >>> queries = pe.Normal([[0.0, 1.0]], [0.1])
+    >>> parts = [pe.search(queries, part, k=2) for part in (gallery[:3], gallery[3:])]
+    >>> pe.merge(parts, k=3, offsets=[0, 3]).ids.tolist()
+    [[0, 2, 3]]
+    >>> pe.search(queries, gallery, k=3).ids.tolist()
+    [[0, 2, 3]]
+    """
+    k, parts = checked_k("merge", k), list(rankings)
+    _require_alike(parts)
+    if offsets is not None:
+        places = _checked_offsets(offsets, parts)
+        parts = [_moved(parts[i], places[i]) for i in sorted(range(len(parts)), key=places.__getitem__)]
+    missing = k - sum(part.ids.shape[1] for part in parts)
+    if missing > 0:
+        first, shape = parts[0], (len(parts[0].ids), missing)
+        nothing: Array = np.full(shape, "") if _are_strings(first.ids) else full(shape, -1, first.ids)
+        parts.append(Ranking(full(shape, -np.inf, first.scores), nothing))
+    columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*parts, strict=True)]
+    scores, ids = (x[:, :k] for x in best_first(*columns, by_row=False))
+    return Ranking(namespace(scores).where(_absent(scores, ids), -np.inf, scores), ids)
+
+
+def best_first(scores: Array, ids: Array, *, by_row: bool) -> tuple[Array, Array]:
+    """Both [Q, N] by falling score, then NaN, then padding; ties by the lower id, or in the order that they have."""
+    along = namespace(scores).take_along_dim if is_torch(scores) else np.take_along_axis
+    stable = {"stable": True} if is_torch(scores) else {"kind": "stable"}
+    keys = -scores, _absent(scores, ids)
+    first, *others = (ids, *keys) if by_row else keys
+    order = first.argsort(**stable)
+    for key in others:  # sorts by a key after the other, the least important first; NaN come last in either library
+        order = along(order, along(key, order, -1).argsort(**stable), -1)
+    found = np.take_along_axis(ids, as_numpy(order), -1) if _are_strings(ids) else along(ids, order, -1)
+    return along(scores, order, -1), found
+
+
+def _are_strings(ids: Array) -> bool:
+    return isinstance(ids, np.ndarray) and ids.dtype.kind == "U"
+
+
+def _absent(scores: Array, ids: Array) -> Array:
+    """Where there is no item, as an array of the scores' kind."""
+    if not _are_strings(ids):
+        return ids < 0
+    return sys.modules["torch"].from_numpy(ids == "") if is_torch(scores) else ids == ""
+
+
+def _require_alike(parts: list[Ranking]) -> None:
+    """Refuse what is no ranking, and rankings that cannot be merged."""
+    if not parts:
+        raise ValueError("merge: expected at least one ranking, got none")
+    for i, part in enumerate(parts):
+        if not isinstance(part, Ranking):
+            raise TypeError(f"merge: ranking {i} must be a Ranking, got {type(part).__name__}")
+        shape, first = tuple(part.scores.shape), parts[0].scores
+        strings = _are_strings(part.ids)
+        if len(shape) != 2 or shape != tuple(part.ids.shape) or not (strings or dtype_name(part.ids) == "int64"):
+            got = f"scores {shape} and ids {tuple(part.ids.shape)} of {dtype_name(part.ids)}"
+            raise ValueError(f"merge: ranking {i} has {got}, expected (Q, k) both, and ids of int64 or strings")
+        if strings != _are_strings(parts[0].ids):
+            raise ValueError(f"merge: ranking {i} has ids of {dtype_name(part.ids)}, expected those of ranking 0")
+        require_same_kind("merge", f"ranking {i}", part.scores, "ranking 0", first)
+        if not strings:
+            require_same_kind("merge", f"ids of ranking {i}", part.ids, "its scores", part.scores)
+        if dtype_name(part.scores) != dtype_name(first):
+            got, expected = dtype_name(part.scores), dtype_name(first)
+            raise ValueError(f"merge: ranking {i} has scores of {got}, expected {expected} like ranking 0")
+        if len(part.scores) != len(first):
+            raise ValueError(f"merge: ranking {i} is of {shape[0]} queries, expected {len(first)} like ranking 0")
+
+
+def _checked_offsets(offsets: Sequence[int], parts: list[Ranking]) -> list[int]:
+    """The offsets as Python's integers, one for each part."""
+    try:
+        places = [operator.index(offset) for offset in offsets]
+    except TypeError:
+        raise TypeError(f"merge: offsets must be integers, got {offsets!r}") from None
+    if _are_strings(parts[0].ids):
+        raise ValueError("merge: offsets must be None where ids are strings")
+    if len(places) != len(parts):
+        raise ValueError(f"merge: {len(places)} offsets, expected {len(parts)}: one for each ranking")
+    for i, (place, part) in enumerate(zip(places, parts, strict=True)):
+        if not 0 <= place <= LARGEST_ID:
+            raise ValueError(f"merge: offset {i} is {place}, expected 0 .. 2^63 - 1")
+        on_host = not is_torch(part.ids) or part.ids.is_cpu  # nobody waits for the values of ids on a GPU
+        if place and on_host and 0 not in part.ids.shape and int(part.ids.max()) > LARGEST_ID - place:
+            raise ValueError(f"merge: offset {i} is {place}, which takes id {int(part.ids.max())} beyond int64")
+    return places
+
+
+def _moved(part: Ranking, offset: int) -> Ranking:
+    """The ranking with the offset added to its ids; padding stays."""
+    xp = namespace(part.ids)
+    return Ranking(part.scores, xp.where(part.ids < 0, part.ids, part.ids + offset))

@@ -1,0 +1,217 @@
+"""A part of a gallery in one process: prepared for a score, with its place in the whole and its ids."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel import io
+from peaccel._utils.atomic_files import PathLike
+from peaccel.distributions import Distribution
+from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
+from peaccel.retrieval.faiss.serialization import ABOUT
+from peaccel.retrieval.lance import Gallery
+from peaccel.retrieval.prepared import Prepared, prepare
+from peaccel.retrieval.verbs import Ranking, rerank, rescore, search
+from peaccel.scores import Score
+
+__all__ = ["GalleryPart", "Items", "Source", "is_given", "none_like"]
+
+Items: TypeAlias = Distribution[NDArray[Any]]
+Source: TypeAlias = PathLike | Items | FaissReranker[NDArray[Any]] | Gallery | tuple[Any, Any] | Callable[[], Any]
+
+
+class GalleryPart:
+    """A part of a gallery that begins at the row `start` of the whole, prepared for a score.
+
+    What is found goes by names: ids where the part has any, else rows of the whole gallery.
+    """
+
+    is_indexed = False
+
+    def __init__(
+        self, items: Items, ids: NDArray[Any] | None, score: Score, dtype: str | None = None, *, pack: bool = True
+    ) -> None:
+        self._gallery = prepare(items, score, dtype) if pack else Prepared(items, score, pack=False)
+        self._is_plain = False
+        self._size = len(items)
+        self.no_ids = None if ids is None else ids[:0]
+        if ids is not None:
+            self._order, ids = np.argsort(ids), np.append(ids, none_like(ids))  # the last one is that of row -1
+        self._ids = ids
+
+    @classmethod
+    def opened(cls, source: Source, score: Score, dtype: str | None = None) -> GalleryPart:
+        """The part that a source holds."""
+        found = _opened(source)
+        if isinstance(found, FaissReranker):
+            return IndexedPart(found, score, dtype)
+        if isinstance(found, Gallery):
+            return StoredPart(found, score, dtype)
+        items, ids = found
+        return cls(items, ids, score, dtype)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def like(self) -> Items:
+        """A distribution like the part's own without items."""
+        items = self._gallery.distribution
+        return type(items)(*(np.array(x[:0]) for x in items.arrays))
+
+    @property
+    def common_parameter(self) -> NDArray[Any] | None:
+        """As that of a distribution."""
+        return self._gallery.distribution.common_parameter()
+
+    def make_plain(self) -> None:
+        """Give each item a variance of its own also where one was given for all.
+
+        Scores by one variance are made by other sums, which one gallery would not make whose parts have different ones.
+        """
+        if not self._is_plain:
+            items = self._gallery.distribution
+            copied = type(items)(*(np.array(x) for x in items.arrays))
+            self._gallery, self._is_plain = prepare(copied, self._gallery.score), True
+
+    def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
+        """The best k, and with a shortlist of those that an index proposes: scores and names."""
+        if shortlist is not None:
+            raise ValueError(f"{self._gallery.score.name}: shortlist is {shortlist}, expected None without an index")
+        return self._named(search(queries, self._gallery, k, self._gallery.score), start)
+
+    def rerank(self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0) -> tuple[NDArray[Any], ...]:
+        """The best k of the candidates that are here, as `search`, and how many of each query's are here."""
+        rows = self._rows(candidates, start)
+        found = rerank(queries, self._gallery, rows, k, self._gallery.score)
+        return *self._named(found, start), (rows >= 0).sum(1)
+
+    def rescore(self, queries: Items, candidates: NDArray[Any], start: int = 0) -> tuple[NDArray[Any], ...]:
+        """Which candidates are here, and the scores of these."""
+        rows = self._rows(candidates, start)
+        mine = rows >= 0
+        return mine, rescore(queries, self._gallery, rows, self._gallery.score)[mine]
+
+    def _rows(self, candidates: NDArray[Any], start: int) -> NDArray[Any]:
+        """The rows of this part for candidates; -1 for what is elsewhere."""
+        if self._ids is None:
+            rows = candidates - start
+            return np.where((rows >= 0) & (rows < len(self)), rows, -1)
+        if not len(self):
+            return np.full(candidates.shape, -1)
+        near = np.searchsorted(self._ids[:-1], candidates, sorter=self._order).clip(max=len(self) - 1)
+        rows = self._order[near]
+        return np.where(self._ids[rows] == candidates, rows, -1)
+
+    def _named(self, ranking: Ranking[NDArray[Any]], start: int) -> tuple[NDArray[Any], ...]:
+        scores, rows = ranking
+        return scores, np.where(rows < 0, -1, rows + start) if self._ids is None else self._ids[rows]
+
+
+class IndexedPart(GalleryPart):
+    """A part whose FAISS index proposes shortlists."""
+
+    is_indexed = True
+
+    def __init__(self, reranker: FaissReranker[NDArray[Any]], score: Score, dtype: str | None) -> None:
+        if dtype is not None or reranker.score != score:
+            own, asked = reranker.score.label, f"{score.label} and dtype={dtype!r}"
+            raise ValueError(f"is a reranker of score {own} in the dtype of its items, got score {asked}")
+        super().__init__(reranker.gallery, reranker.ids if reranker.has_ids else None, score, pack=False)
+        self._reranker = reranker
+
+    def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
+        if shortlist is None:
+            return super().search(queries, k, None, start)
+        scores, ids = self._reranker.search(queries, k, shortlist)
+        return scores, np.where(ids < 0, -1, ids + start) if self._ids is None else ids
+
+
+class StoredPart(GalleryPart):
+    """A `Gallery`, which reads what it needs from its maps; names are its ids."""
+
+    is_indexed = True
+    common_parameter = None
+
+    def __init__(self, gallery: Gallery, score: Score, dtype: str | None) -> None:
+        if dtype is not None:
+            raise ValueError(f"is a Gallery, whose items have a dtype, expected dtype=None, got {dtype!r}")
+        self._stored, self._score = gallery, score
+        self._known = gallery.ids  # ascending
+        self._size, self.no_ids = len(self._known), self._known[:0]
+
+    @property
+    def like(self) -> Items:
+        return self._stored.like
+
+    def make_plain(self) -> None:
+        """Nothing: each item has a row of its own."""
+
+    def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
+        if shortlist is None:
+            return tuple(self._stored.search_exact(queries, k, self._score))
+        return tuple(self._stored.search(queries, k, shortlist, self._score))
+
+    def rerank(self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0) -> tuple[NDArray[Any], ...]:
+        mine = self._are_here(candidates)
+        known = np.where(mine, candidates, none_like(self._known))
+        return *self._stored.rerank(queries, known, k, self._score), mine.sum(1)
+
+    def rescore(self, queries: Items, candidates: NDArray[Any], start: int = 0) -> tuple[NDArray[Any], ...]:
+        mine = self._are_here(candidates)
+        known = np.where(mine, candidates, none_like(self._known))
+        return mine, self._stored.rescore(queries, known, self._score)[mine]
+
+    def _are_here(self, candidates: NDArray[Any]) -> NDArray[Any]:
+        if not len(self):
+            return np.zeros(candidates.shape, bool)
+        near = np.searchsorted(self._known, candidates).clip(max=len(self) - 1)
+        return np.asarray(self._known[near] == candidates)
+
+
+def _opened(source: Source) -> Any:
+    """A gallery or a reranker, or the items of a source and their ids where it has any."""
+    if isinstance(source, tuple):
+        items, _ = _opened(source[0])
+        return items, _checked_ids(np.asarray(source[1]), len(items))
+    if isinstance(source, Distribution):
+        return source, None
+    if isinstance(source, FaissReranker | Gallery):
+        return source
+    if callable(source):
+        return _opened(source())
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(f"is {type(source).__name__}, expected a path, a distribution, a function or a pair with ids")
+    if not os.path.isdir(source):
+        return io.read_distribution(source), None
+    return FaissReranker.load(source) if os.path.exists(os.path.join(source, ABOUT)) else Gallery.open(source)
+
+
+def _checked_ids(ids: NDArray[Any], size: int) -> NDArray[Any]:
+    """Ids as int64 or strings: one for each item, all different."""
+    if ids.shape != (size,) or ids.dtype.kind not in "iuU":
+        got = f"shape {ids.shape} and dtype {ids.dtype}"
+        raise ValueError(f"ids have {got}, expected integers or strings ({size},): one for each item")
+    none = none_like(ids)
+    ids = ids.astype(none.dtype, copy=False)
+    known, count = np.unique(ids, return_counts=True)
+    if size and count.max() > 1:
+        raise ValueError(f"ids hold {known[count.argmax()].item()!r} twice, expected all different")
+    if size and (known[0] < 0 if none.dtype.kind == "i" else known[0] == ""):
+        raise ValueError(f"ids hold {known[0].item()!r}, expected integers >= 0 or strings that are not empty")
+    return ids
+
+
+def none_like(ids: NDArray[Any]) -> NDArray[Any]:
+    """[1] what stands for no item among ids like these."""
+    return np.zeros(1, ids.dtype) if ids.dtype.kind == "U" else np.array([-1])
+
+
+def is_given(candidates: NDArray[Any]) -> NDArray[Any]:
+    """Which candidates are there: not -1, and not ""."""
+    return np.asarray(candidates != "") if candidates.dtype.kind == "U" else candidates != -1

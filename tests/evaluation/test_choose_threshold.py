@@ -1,0 +1,533 @@
+"""`pe.choose_threshold`, `pe.choose_pair_threshold` and `peaccel choose-threshold`: promises are the library's own."""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command import run
+
+import peaccel as pe
+from peaccel import io, metrics
+from peaccel.evaluation import choose_threshold as choosing_thresholds
+from peaccel.evaluation.threshold_pages import threshold_sections
+from peaccel.fits.records import Calibration
+from peaccel.metrics import Relevance
+
+PAGE = Path(__file__).parents[2] / "docs" / "thresholds.md"
+PEOPLE, DIM = 320, 24
+CENTRES = np.random.default_rng(9).normal(size=(PEOPLE, DIM))
+
+
+def embed(who, seed, kind="point"):
+    """Sharp items and blurred ones of these people, in float32."""
+    rng = np.random.default_rng(seed)
+    sigma = np.exp(rng.normal(-0.5, 0.6, (len(who), 1)))
+    mu = (CENTRES[who] + sigma * rng.normal(size=(len(who), DIM))).astype("f4")
+    return pe.Point(mu) if kind == "point" else pe.Normal(mu, (sigma[:, 0] ** 2).astype("f4"))
+
+
+WHO = np.random.default_rng(1).permutation(np.arange(220).repeat(3))
+HELD = np.arange(280).repeat(2)
+NOVEL = np.random.default_rng(2).permutation(np.arange(280, 320).repeat(5))
+
+
+def searches(kind="point"):
+    return embed(WHO, 3, kind), embed(HELD, 4, kind), embed(NOVEL, 5, kind)
+
+
+def equal(found, expected):
+    """Two records, to the last bit."""
+    assert type(found) is type(expected) and found == expected
+
+
+# -- thresholds are the library's --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "score"), [("point", "cosine"), ("normal", "mls"), ("normal", "llr:prior_var=1.0")])
+def test_thresholds_are_those_of_the_answers_of_a_search(kind, score):
+    queries, gallery, novel = searches(kind)
+    given = queries, gallery, (WHO, HELD), score
+    found = pe.choose_threshold(*given, wrong=0.07, delta=0.2, novel=novel, novel_labels=NOVEL, seed=3)
+    best = pe.search(queries, gallery, 1, score)
+    assert best.scores.dtype == np.float32  # a threshold in float64 would not part such scores
+    right = HELD[best.ids[:, 0]] == WHO
+    alone = pe.search(novel, gallery, 1, score).scores[:, 0]
+    for x in found.results:
+        if x.promise == "wrong":
+            equal(x.accept, pe.learn_then_test(best.scores[:, 0], right, WHO, x.target, 0.2, seed=3))
+        else:
+            equal(x.accept, pe.limit_false_matches(alone, x.target, 0.2, NOVEL, seed=3))
+        accepted = x.accept(best.scores[:, 0])
+        assert (x.threshold, x.tested) == (x.accept.threshold, x.accept.number)
+        assert (x.accepted, x.found) == (accepted.mean(), (accepted & right).mean())
+        assert x.false == x.accept(alone).mean()
+        assert math.isnan(x.wrong) if not accepted.any() else x.wrong == (~right[accepted]).mean()
+    equal(found.accept, pe.learn_then_test(best.scores[:, 0], right, WHO, 0.07, 0.2, seed=3))
+    assert found.chosen.target == 0.07 and 0 < found.chosen.accepted < 1
+    # It is applied in the dtype of the scores: what lies just below is refused.
+    kept = found.accept(pe.search(queries, gallery, 1, score))
+    assert ((kept.ids[:, 0] >= 0) == found.accept(best.scores[:, 0])).all()
+    limit = pe.choose_threshold(*given, fpir=0.07, novel=novel)
+    equal(limit.accept, pe.limit_false_matches(alone, 0.07, 0.1))
+    assert limit.other_units is None and limit.asked == ("fpir", 0.07)
+
+
+def test_queries_without_a_right_item_are_wrong_and_are_searches_without_a_mate():
+    queries, gallery, _ = searches()
+    kept = HELD < 150
+    of_gallery = HELD[kept]
+    found = pe.choose_threshold(queries, gallery[np.flatnonzero(kept)], (WHO, of_gallery), fpir=0.2)
+    best = pe.search(queries, gallery[np.flatnonzero(kept)], 1, "cosine")
+    mated, right = WHO < 150, of_gallery[best.ids[:, 0]] == WHO
+    assert (found.items, found.matches, found.others, found.other_units) == (660, 450, 210, 70)
+    equal(found.accept, pe.limit_false_matches(best.scores[~mated, 0], 0.2, 0.1, WHO[~mated]))
+    x = next(x for x in found.results if x.promise == "wrong")
+    equal(x.accept, pe.learn_then_test(best.scores[:, 0], right, WHO, x.target))
+    errors = metrics.open_set(metrics.mate_scores(best.scores[mated], right[mated, None]), best.scores[~mated, 0])
+    at = errors.at_threshold(found.chosen.threshold)
+    assert (found.chosen.false, 1 - found.chosen.found) == pytest.approx((at.fpir, at.fnir))
+    assert dict(found.trade_off) == {a: min(errors.fnir[errors.fpir == a]) for a, _ in found.trade_off}
+    assert sum(found.counts["wrong answers"]) == (mated & ~right).sum() and sum(found.counts["without a mate"]) == 210
+
+
+def test_items_are_searched_for_among_each_other_without_themselves():
+    d = embed(WHO, 3)
+    found = pe.choose_threshold(d, None, WHO, wrong=0.1)
+    scores, ids = pe.search(d, d, 2, "cosine")
+    own = ids == np.arange(len(WHO))[:, None]
+    first = np.where(own[:, 0], 1, 0)
+    rows = np.arange(len(WHO))
+    equal(found.accept, pe.learn_then_test(scores[rows, first], WHO[ids[rows, first]] == WHO, WHO, 0.1))
+    by_pairs = Relevance.from_pairs(np.argwhere(WHO[:, None] == WHO), len(WHO))
+    equal(pe.choose_threshold(d, None, by_pairs, wrong=0.1).accept, found.accept)
+    assert "660 queries of 220 classes, searched for among each other by cosine; 24 dimensions, Point" in str(found)
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_thresholds_of_pairs_are_those_of_their_scores(grouped):
+    rng = np.random.default_rng(0)
+    match = rng.random(3000) < 0.4
+    scores = (rng.normal(size=3000) + 3 * match).astype("f4")
+    groups = rng.integers(0, 500, 3000) if grouped else None
+    units = np.arange(3000) if groups is None else groups
+    found = pe.choose_pair_threshold(scores, match, groups, wrong=0.03, delta=0.2, seed=3)
+    assert found.grouping == ("groups" if grouped else "pairs") and found.of_pairs
+    for x in found.results:
+        if x.promise == "wrong":
+            equal(x.accept, pe.learn_then_test(scores, match, units, x.target, 0.2, seed=3))
+        else:
+            of = None if groups is None else groups[~match]
+            equal(x.accept, pe.limit_false_matches(scores[~match], x.target, 0.2, of, seed=3))
+        accepted = x.accept(scores)
+        assert (x.found, x.false) == (accepted[match].mean(), accepted[~match].mean())
+    assert found.chosen.target == 0.03
+    again = pe.choose_pair_threshold(torch.tensor(scores), match.tolist(), groups, far=0.03, delta=0.2, seed=3)
+    equal(again.accept, pe.limit_false_matches(scores[~match], 0.03, 0.2, None if groups is None else groups[~match],
+                                               seed=3))  # fmt: skip
+
+
+def test_the_curve_of_risk_is_that_of_all_thresholds():
+    scores, match = np.array([3.0, 2, 2, 1, 0]), np.array([1, 0, 1, 0, 1])
+    found = pe.choose_pair_threshold(scores, match)
+    assert found.coverage == ((0.2, 0), (0.6, 1 / 3), (0.8, 0.5), (1, 0.4)) and found.chosen is found.accept is None
+    assert found.counts.keys() == {"pairs that match", "pairs that do not"}
+    assert dict(found.trade_off) == {0: 2 / 3, 0.5: 1 / 3, 1: 0}
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+
+def said(found):
+    return re.sub(r"0\.\d{4,}", "T", found.sentence())
+
+
+def test_a_threshold_says_what_it_keeps_what_remains_and_what_was_counted():
+    queries, gallery, novel = searches()
+    given = queries, gallery, (WHO, HELD)
+    found = pe.choose_threshold(*given, wrong=0.05, novel=novel)
+    best = pe.search(queries, gallery, 1, "cosine")
+    kept, right = found.accept(best.scores[:, 0]), HELD[best.ids[:, 0]] == WHO
+    false = found.accept(pe.search(novel, gallery, 1, "cosine").scores[:, 0]).sum()
+    assert said(found) == (
+        "Accept the best item of a query where it has a cosine of at least T: at most 5 % of the accepted answers are "
+        f"wrong, with a certainty of 90 %. Of these 660 queries {kept.sum()} are answered, "
+        f"{(kept & ~right).sum()} of them wrongly; of the 660 that have a right item {(kept & right).sum()} are given "
+        f"it; of 200 searches without a mate {false} return something. One query of each of 220 classes was tested, "
+        "since those of one are right or wrong together: each counts alike, however many it has."
+    )
+    assert said(pe.choose_threshold(*given, fpir=0.05, novel=novel)).endswith(
+        "Searches without a mate are taken as independent: where several are of one person, say so by their labels "
+        "(novel_labels)."
+    )
+    few = pe.choose_threshold(*given, fpir=0.05, novel=novel, novel_labels=NOVEL, delta=0.05)
+    assert said(few) == (
+        "No threshold can be promised to keep this: at most 5 % of searches without a mate return anything, with a "
+        "certainty of 95 %. It takes at least 59 classes of searches without a mate, and there are 40: 19 more. One "
+        "search of each of 40 classes without a mate was tested, since those of one are right or wrong together: each "
+        "counts alike, however many it has."
+    )
+    assert few.chosen.missing == "19" and few.accept.missing == 19
+    assert str(few).endswith(few.sentence()) and "  19\n" in str(few)
+
+
+def test_pairs_without_groups_are_said_to_be_taken_as_independent():
+    match = np.arange(4000) % 2 == 0
+    scores = np.random.default_rng(0).normal(size=4000) + 3 * match
+    alone = pe.choose_pair_threshold(scores, match, wrong=0.01)
+    assert "at most 1 % of the accepted pairs do not match (a precision of 99 %), with" in alone.sentence()
+    assert "so that pairs are taken as independent" in alone.sentence()
+    grouped = pe.choose_pair_threshold(scores, match, np.arange(4000) // 4, far=0.05)
+    assert "at most 5 % of the pairs that do not match are accepted, with" in grouped.sentence()
+    last = "One pair of each of 1000 groups was tested, since pairs of a group may be wrong together."
+    assert grouped.sentence().endswith(last)
+
+
+@pytest.mark.parametrize(
+    ("count", "wrong_of_surest", "says"),
+    [
+        (100, 0.0, "It takes at least 230 pairs, and there are 100: 130 more if the surest are all right, and perhaps"),
+        (229, 0.0, "It takes at least 230 pairs, and there are 229: 1 more if the surest are all right, and perhaps "),
+        (100, 0.5, "It takes at least 230 pairs, and there are 100: 130 more; but however few are accepted, more than "
+         "1 % of them are wrong: it takes a surer score."),
+        (1000, 0.5, "There are 1000 pairs, of which 230 would do were all answers right; but however few"),
+        (1000, 0.005, "There are 1000 pairs, of which 230 would do were all answers right; with as many wrong ones as "
+         "here it takes perhaps "),
+    ],
+)  # fmt: skip
+def test_where_nothing_can_be_promised_it_is_said_what_is_missing(count, wrong_of_surest, says):
+    """The surer half is wrong in so many places, evenly; the other in half of them."""
+    scores, place = np.arange(count, 0, -1.0), np.arange(count)
+    every = round(1 / wrong_of_surest) if wrong_of_surest else count
+    match = np.where(place < count / 2, place % every != every // 2, place % 2 == 0)
+    found = pe.choose_pair_threshold(scores, match, wrong=0.01)
+    assert f"with a certainty of 90 %. {says}" in found.sentence() and math.isinf(found.chosen.threshold)
+    assert (found.chosen.perhaps is None) == (wrong_of_surest == 0.5)
+
+
+def test_as_many_more_as_are_perhaps_missing_often_find_a_threshold():
+    """A guess from the labels themselves, which is no promise: it is to be of the right size."""
+    found, guesses, one = [], [], choosing_thresholds
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+
+        def drawn(n, rng=rng):
+            z = rng.normal(size=n)
+            return z, rng.random(n) < 1 / (1 + np.exp(-(0.6 + 2.2 * z)))
+
+        scores, right = drawn(100)
+        refused = pe.learn_then_test(scores, right, np.arange(100), 0.1).accepted == 0
+        if refused and (more := one._perhaps(one._risks(scores, right), 0.1, 0.1, 100)) is not None:
+            guesses.append(more)
+            found.append(pe.learn_then_test(*drawn(100 + more), np.arange(100 + more), 0.1).accepted > 0)
+    assert len(found) > 20 and 0.4 < np.mean(found) < 0.95 and 20 < np.median(guesses) < 400
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+POINTS = pe.Point(np.eye(6))
+SIX = np.array([0, 0, 1, 1, 2, 2])
+S, YES = np.linspace(0, 1, 6), np.array([0, 0, 1, 0, 1, 1])
+REFUSED = [
+    (lambda: pe.choose_threshold(POINTS, None, SIX[:5]), "choose_threshold: labels has shape (5,), expected (6,)"),
+    (lambda: pe.choose_threshold(POINTS, None, [0.0, 0, 1, 1, np.nan, np.nan]), "choose_threshold: labels hold nan"),
+    (lambda: pe.choose_threshold(POINTS, None, np.zeros(6)), "choose_threshold: the queries are of one class"),
+    (lambda: pe.choose_threshold(POINTS, None, np.arange(6)), "choose_threshold: no query has an answer"),
+    (lambda: pe.choose_threshold(POINTS, None, SIX, wrong=1), "choose_threshold: wrong is 1,"),
+    (lambda: pe.choose_threshold(POINTS, None, SIX, delta=0), "choose_threshold: delta is 0,"),
+    (lambda: pe.choose_threshold(POINTS, None, SIX, wrong=0.1, fpir=0.1), "choose_threshold: wrong and fpir are given"),
+    (lambda: pe.choose_threshold(POINTS, None, SIX, fpir=0.1), "choose_threshold: fpir needs searches without a mate"),
+    (lambda: pe.choose_threshold(POINTS, None, SIX, novel_labels=SIX), "choose_threshold: novel_labels are given"),
+    (lambda: pe.choose_threshold(POINTS, None, SIX, novel=pe.Point(np.eye(5))), "choose_threshold: novel is 5 point"),
+    (lambda: pe.choose_threshold(POINTS, None, SIX, "cosinus"), "unknown score 'cosinus'; did you mean 'cosine'?"),
+    (lambda: pe.choose_pair_threshold(S, YES[:5]), "choose_pair_threshold: match have shape (5,)"),
+    (lambda: pe.choose_pair_threshold(S * np.nan, YES), "choose_pair_threshold: scores are not finite in place 0"),
+    (lambda: pe.choose_pair_threshold(S, YES + 1), "choose_pair_threshold: match have shape (6,) and dtype int64, exp"),
+    (lambda: pe.choose_pair_threshold(S, YES, SIX[:4]), "choose_pair_threshold: groups have shape (4,), expected (6,)"),
+    (lambda: pe.choose_pair_threshold(S, YES, SIX * 0), "choose_pair_threshold: scores are of one of the groups"),
+    (lambda: pe.choose_pair_threshold(S, YES, far=2.0), "choose_pair_threshold: far is 2.0, expected a number between"),
+    (lambda: pe.choose_pair_threshold(S, YES > -1, far=0.1), "choose_pair_threshold: far needs pairs"),
+    (lambda: pe.choose_pair_threshold(S, YES, wrong=0.1, far=0.1), "choose_pair_threshold: wrong and far are given"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_no_threshold_can_be_of_is_refused_before_the_search(call, message, monkeypatch):
+    monkeypatch.setattr(choosing_thresholds, "answered", None)
+    with pytest.raises(ValueError, match="^" + re.escape(message)) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_scores_that_are_not_finite_are_refused_by_name():
+    far = 1e300 * np.array([[1.0, 0], [0, 1], [1, 1]])
+    with pytest.raises(ValueError, match=r"^choose_threshold: the best score by neg_sq_l2 of 3 queries is not finite$"):
+        pe.choose_threshold(pe.Point(far), pe.Point(-far), (SIX[::2], SIX[1::2]), "neg_sq_l2")
+
+
+def test_queries_that_are_in_the_gallery_are_told():
+    d = embed(WHO, 3)
+    with pytest.warns(UserWarning, match="choose_threshold: the best item of 660 of 660 queries equals the query bit"):
+        pe.choose_threshold(d, d, (WHO, WHO))
+
+
+# -- scored pairs in files ---------------------------------------------------------------------------------------------
+
+
+def test_pairs_are_read_from_all_kinds_of_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scores, match, groups = [0.5, 0.25, -1.0], [True, False, True], ["ann", "bob, jr", "ann"]
+    Path("a.csv").write_text('group,note,match,score\nann,,1,0.5\n"bob, jr",x,False,0.25\n\n ann,,true,-1\n')
+    np.savez("a.npz", score=np.array(scores, "f4"), match=match, group=groups)
+    np.save("a.npy", np.array([scores, match], "f4").T)
+    for name, dtype, grouped in (("a.csv", "f8", True), ("a.npz", "f4", True), ("a.npy", "f4", False)):
+        found = io.read_scored_pairs(name)
+        assert found.scores.dtype == dtype and found.scores.tolist() == scores and found.match.tolist() == match
+        assert found.match.dtype == bool
+        assert found.groups is None if not grouped else found.groups.tolist() == groups
+    Path("b.csv").write_text("\ufeffscore,match\n1,0\n", encoding="utf-8")
+    assert io.read_scored_pairs("b.csv").groups is None
+
+
+def test_pairs_are_read_from_parquet_where_pyarrow_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.parquet").write_bytes(b"PAR1")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(
+            ImportError, match=r"^a\.parquet: \.parquet files need pyarrow: pip install peaccel\[arrow\]$"
+        ):
+            io.read_scored_pairs("a.parquet")
+    import pyarrow
+    from pyarrow import parquet
+
+    with pytest.raises(ValueError, match=r"^a\.parquet: cannot be read, truncated or damaged"):
+        io.read_scored_pairs("a.parquet")
+    parquet.write_table(
+        pyarrow.table({"score": [0.5, 1], "match": [1, 0], "group": ["a", "b"], "x": [1, 2]}), "a.parquet"
+    )
+    found = io.read_scored_pairs("a.parquet")
+    assert [x.tolist() for x in found] == [[0.5, 1], [True, False], ["a", "b"]]
+    parquet.write_table(pyarrow.table({"score": [0.5, None], "match": [1, 0]}), "a.parquet")
+    with pytest.raises(ValueError, match=r"^a\.parquet: score is missing in 1 of 2 rows$"):
+        io.read_scored_pairs("a.parquet")
+    parquet.write_table(pyarrow.table({"scores": [0.5], "match": [1]}), "a.parquet")
+    with pytest.raises(ValueError, match=r"^a\.parquet: column score is missing, found scores, match"):
+        io.read_scored_pairs("a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("score,group\n1,a\n", "a.csv: column match is missing, found score, group; expected score, match[, group]"),
+        ("0.5,1\n0.2,0\n", "a.csv: column score is missing, found 0.5, 1; expected"),
+        ("score,match\n1,0\nx,1\n", "a.csv: line 3: score is 'x', expected a finite number"),
+        ("score,match\n1,0\n\nnan,1\n", "a.csv: line 4: score is 'nan', expected a finite number"),
+        ("score,match\n1,2\n", "a.csv: line 2: match is '2', expected 0 or 1"),
+        ("score,match\n1\n", "a.csv: line 2: has 1 columns, expected 2 like the first line"),
+        ("score,match\n", "a.csv: holds no pairs below its first line"),
+        ("score,score,match\n1,2,0\n", "a.csv: column score is there 2 times, expected once"),
+        ("score,match,group\n1,0,a\n1,0,\n", "a.csv: line 3: group is empty, expected what the pair shares"),
+        ("", "a.csv: is empty (0 bytes)"),
+        (b"score,match\n\xff,1\n", "a.csv: cannot be read as text in columns ("),
+    ],
+)
+def test_columns_that_are_no_pairs_are_refused(text, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match="^" + re.escape(message)) as caught:
+        io.read_scored_pairs("a.csv")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "message"),
+    [
+        ("a.npy", np.zeros((3, 3)), "a.npy: has shape (3, 3) and dtype float64, expected (P, 2): score and match"),
+        ("a.npy", np.array([[0.5, 0.5]]), "a.npy: match is 0.5 in row 0, expected 0 or 1"),
+        ("a.npy", np.array([[1.0, 1], [np.inf, 1]]), "a.npy: score is not finite in row 1"),
+        ("a.npz", {"score": [1.0], "match": [1, 0]}, "a.npz: match has shape (2,), expected (1,) like score"),
+        ("a.npz", {"score": ["x"], "match": [1]}, "a.npz: score has shape (1,) and dtype <U1, expected numbers (P,)"),
+        ("a.npz", {"score": [1.0]}, "a.npz: key match is missing"),
+        ("a.txt", None, "a.txt: unsupported suffix '.txt', expected .csv or .parquet or .arrow"),
+    ],
+)
+def test_arrays_that_are_no_pairs_are_refused(name, arrays, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if isinstance(arrays, dict):
+        np.savez(name, **arrays)
+    elif arrays is not None:
+        np.save(name, arrays)
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        io.read_scored_pairs(name)
+
+
+# -- from files to a search --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (queries, gallery, novel), normals = searches(), searches("normal")
+    for name, d in (("q.npy", queries), ("g.npy", gallery), ("novel.npy", novel), ("q.npz", normals[0]),
+                    ("g.npz", normals[1])):  # fmt: skip
+        io.write_distribution(name, d)
+    np.save("yq.npy", WHO)
+    np.save("yg.npy", HELD)
+    np.save("people.npy", NOVEL)
+    io.write_fit("prior.json", pe.fit_prior(normals[1], HELD))
+    match = np.arange(3000) % 3 == 0
+    scores = np.random.default_rng(0).normal(size=3000) + 3 * match
+    lines = [f"{s!r},{int(m)},{i // 3}" for i, (s, m) in enumerate(zip(scores.tolist(), match, strict=True))]
+    Path("pairs.csv").write_text("\n".join(["score,match,group", *lines]) + "\n")
+    return tmp_path
+
+
+OF_POINTS = "--queries q.npy --gallery g.npy --query-labels yq.npy --gallery-labels yg.npy --out o"
+OF_NORMALS = "--queries q.npz --gallery g.npz --query-labels yq.npy --gallery-labels yg.npy --out o"
+
+
+@pytest.mark.parametrize(
+    ("line", "search", "others"),
+    [
+        (f"{OF_POINTS} --wrong 5%", "--score cosine --k 1 --accept o/accept.json --gallery g.npy", "novel.npy"),
+        ("--embeddings q.npy --labels yq.npy --out o --wrong .1 --certainty 0.8",
+         "--score cosine --k 1 --accept o/accept.json --gallery q.npy", "novel.npy"),
+        (f"{OF_POINTS} --novel novel.npy --novel-labels people.npy --fpir 10%",
+         "--score cosine --k 1 --accept o/accept.json --gallery g.npy", "novel.npy"),
+        (f"{OF_NORMALS} --wrong 5% --score llr --prior prior.json",
+         "--score llr --prior prior.json --k 1 --accept o/accept.json --gallery g.npz", "q.npz"),
+    ],
+)  # fmt: skip
+def test_the_command_that_is_printed_accepts_by_the_threshold(folder, capsys, line, search, others):
+    code, out, err = run(capsys, f"choose-threshold {line}")
+    assert code == 0, err
+    assert out.splitlines()[-1] == f"peaccel search {search} --queries ... --out ..."
+    accept, saved = io.read_fit("o/accept.json"), json.loads(Path("o/threshold.json").read_text())
+    chosen = next(x for x in saved["results"] if [x["promise"], x["target"]] == saved["asked"])
+    assert math.isfinite(accept.threshold) and chosen["threshold"] == accept.threshold
+    assert "<h2>Risk against coverage</h2>" in Path("o/report.html").read_text()
+    assert run(capsys, f"search {search} --queries {others} --out r.npz")[0] == 0
+    scores, ids = io.read_ranking("r.npz")
+    assert run(capsys, f"search {search} --queries {others} --out r.npz".replace("--accept o/accept.json", ""))[0] == 0
+    every = io.read_ranking("r.npz")
+    assert ((ids >= 0) == accept(every[0])).all() and np.array_equal(scores[ids >= 0], every[0][accept(every[0])])
+    assert 0 < (ids >= 0).sum() < len(ids)
+
+
+def test_scored_pairs_end_in_a_line_of_python(folder, capsys):
+    code, out, err = run(capsys, "choose-threshold --pairs pairs.csv --far 1% --certainty 95% --out o")
+    assert code == 0, err
+    names = {"scores": [0.0, 9.0]}
+    exec(out.splitlines()[-1], names)
+    assert names["accepted"].tolist() == [False, True]
+    scores, match, groups = io.read_scored_pairs("pairs.csv")
+    equal(io.read_fit("o/accept.json"), pe.limit_false_matches(scores[~match], 0.01, 0.05, groups[~match]))
+
+
+def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_accepted(folder, capsys):
+    code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --out o")
+    assert code == 0 and "Name a target" in out and not Path("o/accept.json").exists()
+    assert out.count("\n10 % ") == 2
+    Path("o/accept.json").write_text("of an earlier run")
+    assert run(capsys, "choose-threshold --pairs pairs.csv --out o")[0] == 0 and not Path("o/accept.json").exists()
+    code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --wrong .01% --out o")
+    assert code == 0 and out.endswith("o/accept.json accepts nothing\n") and "No threshold can be promised" in out
+    assert io.read_fit("o/accept.json").threshold == math.inf
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"{OF_POINTS} --wrong 0%", "--wrong is '0%', expected a share between 0 and 1, such as 1% or 0.01"),
+        (f"{OF_POINTS} --wrong 1", "--wrong is '1', expected a share"),
+        (f"{OF_POINTS} --fpir many", "--fpir is 'many', expected a share"),
+        (f"{OF_POINTS} --wrong nan", "--wrong is 'nan', expected a share"),
+        (f"{OF_POINTS} --certainty 100%", "--certainty is '100%', expected a share"),
+        (f"{OF_POINTS} --wrong 1% --fpir 1%", "expected one target, found --wrong and --fpir"),
+        (f"{OF_POINTS} --far 1%", "--far is of --pairs; of searches it is --fpir"),
+        (f"{OF_POINTS} --fpir 1%", "choose_threshold: fpir needs searches without a mate"),
+        (f"{OF_POINTS} --prior prior.json", "--prior is for score llr without a prior of its own, got score cosine"),
+        (f"{OF_POINTS} --calibration sided.json", "sided.json: is of one side of two, expected one of both"),
+        ("--out o", "expected one of these together: --embeddings --labels; "),
+        ("--queries q.npy --out o", "expected one of these together: --embeddings --labels; "),
+        ("--embeddings q.npy --labels yg.npy --out o", "choose_threshold: labels has shape (560,), expected (660,)"),
+        ("--pairs pairs.csv --fpir 1% --out o", "--fpir is of searches; of --pairs it is --far"),
+        ("--pairs pairs.csv --queries q.npy --out o", "--pairs are scored already and stand alone, found --queries"),
+        ("--pairs pairs.csv --score mls --out o", "--pairs are scored already and stand alone, found --score"),
+        ("--pairs none.csv --out o", "none.csv: no such file"),
+        ("--pairs pairs.csv --out q.npy", "--out is q.npy, a file, expected a folder"),
+        (f"{OF_POINTS} --calibration o/accept.json", "o/accept.json: is also an input"),
+    ],
+)
+def test_the_command_refuses_in_one_line(folder, capsys, line, message):
+    io.write_fit("sided.json", Calibration(2.0, 0.0, "Normal", (0.5, 1.0)))
+    Path("o").mkdir()
+    Path("o/accept.json").write_text("{}")
+    code, out, err = run(capsys, f"choose-threshold {line}")
+    assert (code, out) == (2, "") and err.startswith(f"peaccel choose-threshold: {message}"), err
+    assert err.count("\n") == 1 and Path("o/accept.json").read_text() == "{}"
+
+
+def test_what_the_page_shows_runs_and_prints_what_it_says(capsys):
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+        exec(block, {})
+        assert capsys.readouterr().out.splitlines() == re.findall(r"^# (.*)", block, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("row", "certainty"), [("certainty 90 %", 0.9), ("certainty 95 %", 0.95)])
+def test_the_fewest_labels_of_the_page_are_those_that_find_a_threshold(row, certainty):
+    (head,), (cells,) = (
+        re.findall(rf"^\| {name} \| (.*) \|$", PAGE.read_text(), re.MULTILINE) for name in ("at most", row)
+    )
+    for share, count in zip(head.split(" | "), map(int, cells.split(" | ")), strict=True):
+        alpha = float(share.removesuffix(" %")) / 100
+        for n, accepts in ((count - 1, False), (count, True)):
+            made = pe.learn_then_test(np.arange(n), np.ones(n, bool), np.arange(n), alpha, 1 - certainty)
+            assert np.isfinite(made.threshold) == accepts, (share, n)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_are_of_what_their_headings_say():
+    queries, gallery, novel = searches()
+    found = pe.choose_threshold(queries, gallery, (WHO, HELD), fpir=0.1, novel=novel)
+    sections = {x.heading: x for x in threshold_sections(found)}
+    first, *titles, risk, reliability, errors, scores = sections
+    assert titles == list(found.tables()) and sections[first].text == found.sentence()
+    line, *_ = sections[risk].content.axes[0].lines
+    assert np.array_equal(line.get_xydata(), 100 * np.array(found.coverage))
+    points = sections[reliability].content.axes[0].lines[1].get_xydata()
+    assert np.array_equal(points, [x[:2] for x in found.calibration]) and sum(x[2] for x in found.calibration) == 660
+    curve, point = sections[errors].content.axes[0].lines
+    assert np.array_equal(curve.get_xydata(), np.maximum(found.trade_off, (1 / 400, 1 / 1320)))
+    assert point.get_xydata().tolist() == [[found.chosen.false, 1 - found.chosen.found]]
+    axes = sections[scores].content.axes[0]
+    assert axes.lines[0].get_xdata()[0] == found.chosen.threshold
+    assert [sum(counts) for counts in found.counts.values()] == [
+        round(s * 660) for s in (1 - found.coverage[-1][1], found.coverage[-1][1])
+    ] + [200]
+
+
+@pytest.mark.parametrize("change", [{"wrong": 1e-4}, {}])
+def test_a_page_without_a_threshold_marks_none(change):
+    d = embed(WHO[:80], 3)
+    found = pe.choose_threshold(d, None, WHO[:80] // 4, **change)
+    sections = {x.heading: x for x in threshold_sections(found)}
+    assert "Detection error trade-off" not in sections or found.others
+    for heading in ("Risk against coverage", "Scores"):
+        labels = sections[heading].content.axes[0].get_legend_handles_labels()[1]
+        assert "the threshold" not in labels
+
+
+def test_scores_that_rounding_alone_tells_apart_have_a_histogram():
+    """In one dimension cosines are 1 and -1 up to a rounding."""
+    d = pe.Point(np.random.default_rng(0).normal(size=(30, 1)) ** 2)
+    found = pe.choose_threshold(d, None, np.arange(30) % 3, wrong=0.9)
+    assert len(found.edges) == 41 and np.diff(found.edges).min() > 0
+    assert sum(map(sum, found.counts.values())) == 30

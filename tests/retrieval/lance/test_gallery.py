@@ -1,0 +1,534 @@
+"""A gallery that is kept gives what `search` gives of the same items in memory, whatever came before."""
+
+import importlib
+import os
+import pickle
+import re
+import threading
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pytest
+from items import make
+
+import peaccel as pe
+from peaccel._utils import atomic_files
+from peaccel.retrieval.lance import table as lance_table
+from peaccel.retrieval.lance import version_rows
+
+Q, DIM = 5, 6
+SCORES = {
+    "normal_isotropic": "mls",
+    "normal_diagonal": "llr:prior_var=1",
+    "vmf": "ppk:rho=0.5",
+    "nivmf": "nivmf",
+    "scaled": "scale_cosine",
+    "point": "neg_sq_l2",
+}
+
+
+def named(kind, numbers):
+    """Ids of either kind, in an order of their own."""
+    return np.asarray(numbers) if kind == "int" else np.array([f"é{x * 7919 % 10007}" for x in np.asarray(numbers)])
+
+
+class Memory:
+    """What a gallery should hold, in memory."""
+
+    def __init__(self, gallery, queries, score):
+        self.gallery, self.queries, self.score, self.items = gallery, queries, score, {}
+
+    def put(self, items, ids):
+        self.items |= {id: items[i] for i, id in enumerate(ids.tolist())}
+
+    def check(self):
+        """The same ids and bits from the gallery, by every way to ask it."""
+        ids = np.array(sorted(self.items))
+        held, gallery = pe.concat([self.items[id] for id in ids.tolist()]), self.gallery
+        assert len(gallery) == len(ids) and np.array_equal(gallery.ids, ids)
+        scores, rows = pe.search(self.queries, held, 9, self.score)
+        found = gallery.search_exact(self.queries, 9, self.score)
+        np.testing.assert_array_equal(found.ids, ids[rows])
+        np.testing.assert_array_equal(found.scores, scores)
+        rows = np.random.default_rng(0).integers(0, len(ids), (Q, 12))
+        np.testing.assert_array_equal(
+            gallery.rescore(self.queries, ids[rows], self.score), pe.rescore(self.queries, held, rows, self.score)
+        )
+        found = gallery.search(self.queries, 9, shortlist=len(ids), score=self.score)
+        np.testing.assert_array_equal(found.ids, gallery.search_exact(self.queries, 9, self.score).ids)
+        assert gallery.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids", "dtype"),
+    [
+        ("normal_isotropic", "int", "float32"),
+        ("normal_diagonal", "str", "float32"),
+        ("vmf", "int", "float64"),
+        ("nivmf", "str", "float32"),
+        ("scaled", "int", "float32"),
+        ("point", "str", "float16"),
+    ],
+)
+def test_a_gallery_answers_as_memory_does_after_every_change(tmp_path, kind, ids, dtype, monkeypatch):
+    monkeypatch.setattr(version_rows, "BLOCK", 32)
+    items, queries = make(kind, 260, DIM, dtype=dtype), make(kind, Q, DIM, 1, dtype=dtype)
+    if kind == "nivmf":
+        queries = pe.Point(queries.mu)
+    order = np.random.default_rng(2).permutation(1000)[:260]
+    names = named(ids, order)
+    gallery = pe.Gallery.create(tmp_path / "g.lance", items[:100], names[:100])
+    memory = Memory(gallery, queries, SCORES[kind])
+    memory.put(items[:100], names[:100])
+    memory.check()
+    gallery.build_index("Flat", "cosine")
+    assert gallery.append(items[100:180], names[100:180]) == 80
+    memory.put(items[100:180], names[100:180])
+    memory.check()
+    assert gallery.upsert(items[180:240], names[150:210]) == 30
+    memory.put(items[180:240], names[150:210])
+    memory.check()
+    assert gallery.delete(np.append(names[40:60], names[250:])) == 20
+    for id in names[40:60].tolist():
+        del memory.items[id]
+    memory.check()
+    gallery.compact()
+    assert gallery.info()["fragments"] == 1
+    memory.check()
+    gallery.upsert(items[:5], names[:5])  # as they are: the last change is one of a compacted fragment
+    memory.check()
+    memory.gallery = pe.Gallery.open(tmp_path / "g.lance")
+    memory.check()
+
+
+def test_ties_go_to_the_lower_id_wherever_it_is(tmp_path):
+    """Also where more are equal than are asked for, in one fragment and in several."""
+    same = make("normal_diagonal", 1, DIM)
+    queries = make("normal_diagonal", Q, DIM, 1)
+    gallery = pe.Gallery.create(tmp_path / "g.lance", same[[0] * 5], [70, 50, 90, 30, 10])
+    for _ in range(3):
+        assert gallery.search_exact(queries, 3).ids.tolist() == [sorted(gallery.ids.tolist())[:3]] * Q
+        gallery.append(same[[0] * 2], [gallery.ids[0] - 1, 100 + len(gallery)])
+        gallery.upsert(same, [10])
+    gallery.compact()
+    assert gallery.search_exact(queries, 4).ids.tolist() == [gallery.ids[:4].tolist()] * Q
+    gallery.build_index("Flat")
+    assert gallery.search(queries, 3, shortlist=20).ids.tolist() == [gallery.ids[:3].tolist()] * Q
+
+
+def test_padding_and_what_is_no_number(tmp_path):
+    """NaN comes last, before padding; as from `search`."""
+    items = pe.Normal(np.eye(3), np.array([0.1, 0.0, 0.2]))
+    queries = pe.Normal(np.eye(3)[:1], np.array([0.0]))
+    for ids, none in (([3, 1, 2], -1), (["c", "a", "b"], "")):
+        gallery = pe.Gallery.create(tmp_path / f"{none}.lance", items, ids)
+        scores, rows = pe.search(queries, items[[1, 2, 0]], 5)
+        found = gallery.search_exact(queries, 5)
+        np.testing.assert_array_equal(found.scores, scores)
+        assert np.isnan(scores).any() and found.ids.tolist() == [[*np.sort(ids)[rows[0, :3]].tolist(), none, none]]
+        assert gallery.delete(ids) == 3 and gallery.search_exact(queries, 2).ids.tolist() == [[none] * 2]
+        assert gallery.search(queries, 2).scores.tolist() == [[-np.inf] * 2]
+        assert gallery.rescore(queries, [[none, none]]).tolist() == [[-np.inf] * 2]
+        assert len(gallery) == 0 and gallery.ids.size == 0 and ids[0] not in gallery
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    """Ninety items of three commits, with years and places."""
+    items = make("normal_diagonal", 90, DIM, dtype="float32")
+    metadata = {"year": np.arange(90), "place": [("Rome", "Oslo")[i % 2] for i in range(90)]}
+    made = pe.Gallery.create(tmp_path / "g.lance", items[:30], np.arange(30), {k: v[:30] for k, v in metadata.items()})
+    for start in (30, 60):
+        own = slice(start, start + 30)
+        made.append(items[own], np.arange(90)[own], {k: v[own] for k, v in metadata.items()})
+    made.items = items
+    return made
+
+
+QUERIES = make("normal_diagonal", Q, DIM, 1, dtype="float32")
+
+
+@pytest.mark.parametrize("factory", [None, "Flat", "HNSW8", "IVF4,Flat", "PQ2x4"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_filter_leaves_out_what_does_not_fulfil_it(gallery, factory):
+    if factory is not None:
+        gallery.build_index(factory)
+    gallery.delete([4, 6])
+    gallery.upsert(gallery.items[:2], [10, 11], {"year": [10, 1999], "place": ["Rome", "Rome"]})
+    rows = [i for i in range(0, 41, 2) if i not in (4, 6)]
+    held = pe.concat([gallery.items[0] if i == 10 else gallery.items[i] for i in rows])
+    scores, found = pe.search(QUERIES, held, 9)
+    params = faiss.SearchParametersIVF(nprobe=4) if factory == "IVF4,Flat" else None
+    where = "year <= 40 AND place = 'Rome'"
+    for ranking in (
+        gallery.search_exact(QUERIES, 9, filter=where),
+        gallery.search(QUERIES, 9, shortlist=90, filter=where, params=params),
+    ):
+        np.testing.assert_array_equal(ranking.ids, np.array(rows)[found])
+        np.testing.assert_array_equal(ranking.scores, scores)
+
+
+@pytest.mark.parametrize(("factory", "first_stage"), [("Flat", "surrogate"), ("IVF4,Flat", "cosine")])
+@pytest.mark.filterwarnings("ignore")
+def test_an_index_proposes_what_a_reranker_s_proposes(gallery, factory, first_stage):
+    gallery.compact()
+    gallery.build_index(factory, first_stage)
+    reranker = pe.FaissReranker.build(gallery.items, factory, first_stage)
+    for shortlist in (5, 20):
+        expected, found = (r.search(QUERIES, 5, shortlist) for r in (reranker, gallery))
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_array_equal(found.scores, expected.scores)
+    again = pe.Gallery.open(gallery.info()["path"])
+    np.testing.assert_array_equal(again.search(QUERIES, 5, 20).ids, found.ids)
+
+
+def test_what_an_index_has_not_seen_is_scored_exactly(gallery):
+    """New items, and those that were written again; and no more of the others than the shortlist."""
+    gallery.build_index("Flat")
+    gallery.append(gallery.items[:3], [200, 201, 202], {"year": [0] * 3, "place": [""] * 3})
+    gallery.upsert(gallery.items[3:5], [50, 51], {"year": [0] * 2, "place": [""] * 2})
+    for _ in range(2):
+        assert gallery.info()["unseen"] == 5
+        found = gallery.search(QUERIES, 90, shortlist=1)
+        assert {200, 201, 202, 50, 51} <= set(found.ids[0].tolist()) and (found.ids >= 0).sum(1).max() <= 6
+        gallery.compact()  # after which no fragment is that which the index has seen
+    gallery.build_index("Flat")
+    assert gallery.info()["unseen"] == 0
+
+
+def test_a_version_stays_what_it_was(gallery):
+    path, before = gallery.info()["path"], gallery.search_exact(QUERIES, 5)
+    other, old = pe.Gallery.open(path), pe.Gallery.open(path, version=gallery.version)
+    gallery.delete(before.ids[:, 0])
+    for unmoved in (other, old, pickle.loads(pickle.dumps(old))):
+        np.testing.assert_array_equal(unmoved.search_exact(QUERIES, 5).ids, before.ids)
+    expected = gallery.search_exact(QUERIES, 5)
+    assert not np.isin(before.ids[:, 0], expected.ids).any()
+    for moved in (other.refresh(), pickle.loads(pickle.dumps(gallery))):
+        np.testing.assert_array_equal(moved.search_exact(QUERIES, 5).ids, expected.ids)
+    with pytest.raises(ValueError, match=r"^Gallery.delete: the gallery was opened at version 4, expected the newest$"):
+        old.delete([1])
+
+
+def test_tables_become_galleries_in_blocks(tmp_path):
+    items = make("vmf", 50, DIM, dtype="float32")
+    table = pe.io.to_arrow(items, np.arange(50)[::-1], name=[f"n{i}" for i in range(50)])
+    done = []
+    gallery = pe.Gallery.create(tmp_path / "g.lance", table.slice(0, 20), rows=8, progress=done.append)
+    assert done == [8, 8, 4] and gallery.version == 4
+    with pytest.raises(ValueError, match=r"^Gallery.append: ids hold \d+, which an item has already; see upsert$"):
+        gallery.append(table)
+    assert gallery.append(pa.RecordBatchReader.from_batches(table.schema, table.to_batches()), skip_existing=True) == 30
+    queries = items[:3]
+    scores, rows = pe.search(queries, items[::-1], 4)
+    found = gallery.search_exact(queries, 4, filter="name <> 'x'")
+    np.testing.assert_array_equal(found.ids, rows)
+    np.testing.assert_array_equal(found.scores, scores)
+    back, ids = pe.io.from_arrow(gallery._table.dataset, ids="id")
+    np.testing.assert_array_equal(back.mu[np.argsort(ids)], items.mu[::-1])
+
+
+def test_a_dataset_in_an_object_store_has_its_derived_files_here(tmp_path, monkeypatch):
+    """By Lance's object store over local files, as there is no other here; its keys are handed on."""
+    given, lance = [], lance_table._lance()
+    for name in ("dataset", "write_dataset"):
+        whole = getattr(lance, name)
+        monkeypatch.setattr(
+            lance, name, lambda *a, whole=whole, **k: given.append(k["storage_options"]) or whole(*a, **k)
+        )
+    uri, keys = f"file-object-store://{tmp_path}/g.lance", {"allow_http": "true"}
+    items = make("vmf", 20, DIM)
+    gallery = pe.Gallery.create(uri, items, range(20), derived=tmp_path / "here", storage_options=keys, sync=True)
+    gallery = pe.Gallery.open(uri, derived=tmp_path / "here", storage_options=keys)
+    np.testing.assert_array_equal(gallery.search_exact(items[:3], 4).ids, pe.search(items[:3], items, 4).ids)
+    assert set(map(str, given)) == {str(keys)} and len(list((tmp_path / "here").iterdir())) == 1
+    assert not (tmp_path / "g.lance" / "_peaccel").exists()
+
+
+def test_a_distribution_may_be_kept_in_several_commits(tmp_path):
+    items, done = make("vmf", 20, DIM), []
+    gallery = pe.Gallery.create(tmp_path / "g.lance", items, range(20), {"name": ["a"] * 20})
+    assert gallery.upsert(items, range(10, 30), {"name": ["b"] * 20}, rows=15, progress=done.append) == 10
+    assert done == [15, 5] and gallery.version == 4
+    assert (
+        gallery.append(items, range(20, 40), {"name": ["c"] * 20}, rows=20, skip_existing=True, progress=done.append)
+        == 10
+    )
+    assert done == [15, 5, 20] and [
+        (gallery.search_exact(items, 99, filter=f"name = '{x}'").ids[0] >= 0).sum() for x in "abc"
+    ] == [10, 20, 10]
+
+
+def test_what_the_page_shows_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[3] / "docs/galleries.md").read_text()
+    (block,) = (x for x in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if "pe.Gallery" in x)
+    exec(block, {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"^# (.*)", block, re.MULTILINE)
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+META = {"year": [1], "place": ["Rome"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda g: g.append(g.items[:1], [5], META),
+            "Gallery.append: ids hold 5, which an item has already; see upsert",
+        ),
+        (lambda g: g.append(g.items[:2], [95, 95]), "Gallery.append: ids hold 95 twice"),
+        (lambda g: g.append(g.items[:1]), "Gallery.append: ids is None, expected an id for each of 1 items"),
+        (lambda g: g.append(g.items[:1], [-1]), r"Gallery.append: ids hold -1, expected 0 .. 2\^63 - 1"),
+        (lambda g: g.append(g.items[:1], ["a"], META), "Gallery.append: column id is string, expected int64 as in .*"),
+        (
+            lambda g: g.append(g.items[:1], [1.5]),
+            "Gallery.append: ids have shape .* float64, expected integers or strings .*",
+        ),
+        (lambda g: g.append(g.items[:1], [95]), "Gallery.append: column year is missing, expected int64 as in .*"),
+        (lambda g: g.append(g.items[:1], [95], {"mu": [1]}), "Gallery.append: metadata has a column mu, expected .*"),
+        (
+            lambda g: g.append(g.items[:1], [95], {"year": ["x"], "place": ["Rome"]}),
+            "Gallery.append: metadata do not fit those of .*",
+        ),
+        (
+            lambda g: g.append(g.items.to("float64")[:1], [95], META),
+            r"Gallery.append: column mu is .*double.*, expected fixed_size_list<.*float>\[6\] as in .*",
+        ),
+        (
+            lambda g: g.upsert(pe.Normal(g.items.mu[:1], -g.items.var[:1]), [95], META),
+            "Gallery.upsert: Normal: var is negative in row 0: .*",
+        ),
+        (
+            lambda g: g.append(g.items[:1], [95], META, rows=0),
+            "Gallery.append: rows is 0, expected an integer from 1 on",
+        ),
+        (lambda g: g.append(pa.table({"mu": [[1.0]]})), "Gallery.append: column id is missing, found mu"),
+        (lambda g: g.append(3), "Gallery.append: source must be a table of .*, got int"),
+        (lambda g: g.delete(["a"]), "Gallery.delete: ids have shape .* and dtype .*, expected integers .*"),
+        (lambda g: g.search_exact(QUERIES, 0), "mls: k is 0, expected 1 .. 2147483647"),
+        (lambda g: g.search_exact(QUERIES.mu, 1), "mls: queries must be a distribution, got ndarray; .*"),
+        (lambda g: g.search_exact(QUERIES, 1, "hib:a=1,b=0,n=4,seed=1"), "hib: draws by the number of a row, .*"),
+        (lambda g: g.search_exact(QUERIES, 1, filter="yer > 3"), "Gallery: filter 'yer > 3': .*No field named yer.*"),
+        (lambda g: g.search(QUERIES, 1, 0), "mls: shortlist is 0, expected 1 .. 2147483647"),
+        (lambda g: g.rescore(QUERIES, [[1, 999]] * Q), "Gallery.rescore: ids hold 999, which no item has"),
+        (lambda g: g.rerank(QUERIES, [1, 2], 3), r"Gallery.rerank: ids have shape \(2,\), expected \(5, K\): .*"),
+        (lambda g: g.build_index("Flet"), "Gallery.build_index: factory 'Flet' is not a FAISS factory string"),
+        (lambda g: g.build_index("Flat", "mu"), "Gallery.build_index: first_stage 'mu', expected 'cosine' or .*"),
+        (lambda g: g.compact(-1), "Gallery.compact: keep_days is -1, expected a number from 0 on"),
+        (
+            lambda g: pe.Gallery.open(g.info()["path"], version=99),
+            r".*: version 99 cannot be opened \(there are .*\): .*",
+        ),
+        (lambda g: pe.Gallery.open("nowhere"), "nowhere: no such gallery"),
+        (
+            lambda g: pe.Gallery.create(g.info()["path"], QUERIES, range(Q)),
+            ".*: is there already, expected a new or .*",
+        ),
+        (
+            lambda g: pe.Gallery.create("x", QUERIES[:0], []),
+            "Gallery.create: items are none, expected at least one, .*",
+        ),
+        (lambda g: pe.Gallery.open("s3://bucket/g.lance"), "Gallery.open: derived is None, expected a folder on .*"),
+    ],
+)
+def test_errors_are_one_line_and_change_nothing(gallery, call, message):
+    version = gallery.version
+    with pytest.raises((ValueError, TypeError, OSError), match=f"^{message}$") as error:
+        call(gallery)
+    assert "\n" not in str(error.value) and ".rs" not in str(error.value)
+    assert gallery.refresh().version == version and len(gallery) == 90 and not Path("x").exists()
+
+
+def test_metadata_that_no_file_holds_are_refused(tmp_path):
+    with pytest.raises(OSError, match=r"^Gallery.create: The struct field `x` contains 1 null value"):
+        pe.Gallery.create(tmp_path / "g.lance", QUERIES[:2], [1, 2], {"x": [{"y": 1}, None]})
+
+
+def test_a_dataset_that_is_no_gallery_is_refused(tmp_path):
+    lance = lance_table._lance()
+    lance.write_dataset(pe.io.to_arrow(QUERIES, np.arange(Q)), tmp_path / "plain.lance")
+    with pytest.raises(ValueError, match=r"is a Lance dataset that Gallery.create has not made, expected one of its$"):
+        pe.Gallery.open(tmp_path / "plain.lance")
+
+
+def derived_files(path):
+    return sorted((path / "_peaccel").glob("*.safetensors"))
+
+
+def test_derived_files_are_made_again_where_they_are_missing_or_cut_short(gallery, tmp_path):
+    expected = gallery.search_exact(QUERIES, 5)
+    first, second, third = derived_files(tmp_path / "g.lance")
+    contents = first.read_bytes()
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-8])
+    third.write_bytes(b"")
+    again = pe.Gallery.open(tmp_path / "g.lance")
+    np.testing.assert_array_equal(again.search_exact(QUERIES, 5).ids, expected.ids)
+    assert first.read_bytes() == contents and len(derived_files(tmp_path / "g.lance")) == 3
+
+
+def flipped(paths, item):
+    """The file that holds a mean, a bit of which is flipped in it."""
+    (path,) = (x for x in paths if item.mu.tobytes() in x.read_bytes())
+    content = bytearray(path.read_bytes())
+    content[content.index(item.mu.tobytes()) + 12] ^= 4
+    path.write_bytes(content)
+    return path
+
+
+def test_verify_tells_a_damaged_file_from_a_damaged_fragment(gallery, tmp_path):
+    path = tmp_path / "g.lance"
+    gallery.build_index("Flat")
+    damaged = flipped(derived_files(path), gallery.items[5])
+    flipped((path / "data").iterdir(), gallery.items[40])
+    index = path / "_peaccel" / "index-4" / "index.faiss"
+    index.write_bytes(index.read_bytes()[:-1] + b"\xff")
+    first, second, third = pe.Gallery.open(path).verify()
+    assert first == f"{damaged}: is damaged; it can be deleted, and is then made again of fragment 0"
+    assert second.startswith("fragment 1: column mu is not what it was in 1 rows when ")
+    assert third == f"{index.parent}: is damaged; build_index again"
+    damaged.unlink()
+    assert pe.Gallery.open(path).verify() == [second, third]
+
+
+def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
+    gallery.search_exact(QUERIES, 1)
+    folder = tmp_path / "g.lance" / "_peaccel"
+    old, young = folder / ".a-1-new.safetensors", folder / ".b-2-new.safetensors"
+    for path in (old, young):
+        path.touch()
+    os.utime(old, (0, 0))
+    orphan = folder.parent / "data" / "orphan.lance"
+    orphan.touch()
+    os.utime(orphan, (0, 0))
+    gallery.compact(keep_days=0)
+    assert derived_files(folder.parent) == [young] and not orphan.exists()
+    with pytest.raises(ValueError, match=r"version 1 cannot be opened"):
+        pe.Gallery.open(folder.parent, version=1)
+    gallery.delete([1])
+    gallery.compact()
+    assert len(pe.Gallery.open(folder.parent, version=gallery.version - 1)) == 90  # young versions stay
+
+
+def test_a_torn_newest_version_is_named_and_the_others_open(gallery):
+    path = Path(gallery.info()["path"])
+    newest = min((path / "_versions").glob("*.manifest"))
+    newest.write_bytes(b"")
+    with pytest.raises(ValueError, match=rf"{newest.name} is empty, .*; without that file version 3 is the newest"):
+        pe.Gallery.open(path)
+    assert len(pe.Gallery.open(path, version=3)) == 60
+    newest.unlink()
+    assert pe.Gallery.open(path).version == 3
+
+
+def test_sync_brings_what_a_commit_wrote_to_the_disk(gallery, monkeypatch):
+    synced = []
+    monkeypatch.setattr(lance_table, "synchronise", lambda path: synced.append(Path(path)))
+    path = Path(gallery.info()["path"])
+    before = {x for x in path.rglob("*") if "_peaccel" not in x.parts}
+    gallery.delete([0])
+    assert not synced
+    other = pe.Gallery.open(path, sync=True)
+    other.upsert(gallery.items[:2], [1, 900], {"year": [1, 2], "place": ["", ""]})
+    written = {x for x in path.rglob("*") if x.is_file() and "_peaccel" not in x.parts} - before
+    assert {"data", "_deletions", "_transactions", "_versions"} <= {x.parent.name for x in written}
+    assert written <= set(synced) and {path, *(x.parent for x in written)} <= set(synced)
+    assert atomic_files.synchronise is not lance_table.synchronise
+
+
+def test_two_writers_of_one_new_id_leave_it_once(tmp_path):
+    """Two that upsert it, and two that append it, of whom one is told that it is there."""
+    items = make("normal_diagonal", 40, DIM)
+    pe.Gallery.create(tmp_path / "g.lance", items[:1], [1000])
+    errors = []
+
+    def write(number):
+        gallery = pe.Gallery.open(tmp_path / "g.lance")
+        for id in range(6):
+            try:
+                gallery.upsert(items[[number, 2]], [id, 100 * number + id])
+                gallery.append(items[[number]], [10 + id])
+            except Exception as error:
+                errors.append(str(error))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gallery = pe.Gallery.open(tmp_path / "g.lance")
+    told = [f"Gallery.append: ids hold {id}, which an item has already; see upsert" for id in range(10, 16)]
+    assert sorted(errors) == told and gallery.verify() == []
+    assert gallery.ids.tolist() == [*range(6), *range(10, 16), *range(100, 106), *range(200, 206), 1000]
+
+
+def test_a_thread_that_returns_late_leaves_the_newest_version(gallery):
+    """Of two threads that have committed, the first is the last to say so."""
+    go_on, waits = gallery._go_on, threading.Event()
+
+    def late(table, result):
+        if threading.current_thread() is first:
+            waits.wait()
+        return go_on(table, result)
+
+    gallery._go_on = late
+    first = threading.Thread(target=gallery.append, args=(gallery.items[:1], [500], META))
+    first.start()
+    while gallery._table.newest().version == gallery.version:
+        pass
+    gallery.append(gallery.items[:1], [501], META)
+    version = gallery.version
+    waits.set()
+    first.join()
+    assert gallery.version == version and {500, 501} <= {*gallery.ids.tolist()}
+
+
+def test_a_change_is_refused_where_others_have_changed_what_it_has_read(gallery):
+    """Whatever they have changed, also nothing but the last item or the first; compaction does not stand in the way."""
+    rows = gallery._table.fitting("", pe.io.to_arrow(gallery.items[:1], [500], year=[1], place=[""]))
+    for other in (
+        lambda: gallery.append(gallery.items[:1], [500], META),
+        lambda: gallery.delete([500]),
+        lambda: gallery.upsert(gallery.items[:1], [7], META),
+        lambda: gallery.delete(gallery.ids),
+        lambda: gallery.append(gallery.items[:1], [500], META),
+    ):
+        old = gallery._table
+        other()
+        with pytest.raises(OSError, match="preempted by concurrent transaction"):
+            old.replaced([], old.written(rows))
+    old = gallery._table
+    gallery.append(gallery.items[:1], [501], META)
+    gallery.compact()
+    with pytest.raises(OSError, match="preempted by concurrent transaction"):
+        old.replaced([], old.written(rows))
+
+
+def test_what_is_added_while_fragments_are_compacted_does_not_hold_that_up(gallery):
+    optimize = importlib.import_module("lance.optimize")
+    old = gallery._table.dataset
+    tasks = [task.execute(old) for task in optimize.Compaction.plan(old, {}).tasks]
+    gallery.append(gallery.items[:1], [500], META)
+    gallery.upsert(gallery.items[:1], [501], META)
+    optimize.Compaction.commit(old, tasks)
+    assert gallery.refresh().info()["fragments"] == 3 and len(gallery) == 92
+
+
+def test_a_commit_names_nothing_that_is_not_on_the_disk(gallery, monkeypatch):
+    """Its rows and deletions are there before it is, so that a power loss can tear no more than the commit."""
+    gallery, folders = pe.Gallery.open(gallery.info()["path"], sync=True), []
+    synchronise = lance_table.LanceTable._synchronise
+    monkeypatch.setattr(
+        lance_table.LanceTable,
+        "_synchronise",
+        lambda table, since, names: folders.append((names, table.newest().version)) or synchronise(table, since, names),
+    )
+    before = gallery.version
+    gallery.delete([0])
+    assert folders[0] == (("data", "_deletions"), before) and folders[1][1] == before + 1
+    assert {"_transactions", "_versions"} <= set(folders[1][0])
