@@ -1071,8 +1071,8 @@ ELSEWHERE = {
     **dict.fromkeys(("build_info", "enable_torch", "set_num_threads"), "take no array: tests/ops, tests/test_fuzz.py"),
     "Distribution": "the class of all kinds, of which there is no object",
     "CudaError": "an error",
-    "FaissReranker": "tests/reranker",
-    "Gallery": "tests/gallery",
+    "FaissReranker": "tests/retrieval/faiss",
+    "Gallery": "tests/retrieval/lance",
     "FirstStageReference": "what first_stage_reference returns",
     "metrics.OpenSetPoint": "what an OpenSet returns",
     **dict.fromkeys((f"evaluation.{name}" for name in (

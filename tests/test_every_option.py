@@ -592,7 +592,7 @@ ELSEWHERE = {
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),
     "Distribution.validate first_row": "tests/io/test_arrow.py",
     "write_ranking queries": "tests/cli/test_tables.py",
-    "create weights": "tests/backbones",
+    "create weights": "tests/train/test_backbones.py",
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",
     "read_plda before": "tests/io/test_io_plda.py",
@@ -607,7 +607,7 @@ ELSEWHERE = {
     **{f"fit {name}": "tests/train/test_train.py" for name in (
         "options", "name", "folder", "validate", "logger", "accelerator")},
     **{f"ConsoleLogger {name}": "tests/train" for name in ("folder", "description", "tensorboard")},
-    **{f"Gallery.{name}": "tests/gallery/test_gallery.py" for name in (
+    **{f"Gallery.{name}": "tests/retrieval/lance/test_gallery.py" for name in (
         *(f"create {option}" for option in ("ids", "metadata", "rows", "progress")),
         *(f"create {option}" for option in ("derived", "storage_options", "sync")),
         *(f"append {option}" for option in ("ids", "metadata", "skip_existing", "rows", "progress")),

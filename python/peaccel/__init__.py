@@ -69,7 +69,6 @@ if TYPE_CHECKING:
         Prior,
         Selection,
     )
-    from peaccel.retrieval import ray as scaleout
     from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
     from peaccel.retrieval.faiss.first_stage_features import (
         FirstStageReference,
@@ -142,7 +141,6 @@ __all__ = [
     "rerank",
     "rescore",
     "sample",
-    "scaleout",
     "scores",
     "search",
     "set_num_threads",

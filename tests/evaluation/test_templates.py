@@ -7,7 +7,7 @@ import pytest
 from command import run as command
 
 import peaccel as pe
-from peaccel import evaluation, metrics
+from peaccel import metrics
 from peaccel.evaluation.templates import ALONE, evaluate_templates
 
 
@@ -50,7 +50,7 @@ def test_numbers_and_intervals_are_those_of_the_fused_items_by_identity(items):
     d, templates, labels = items
     found = evaluate_templates(*items, scores="mls", seed=3)
     first = np.unique(templates, return_index=True)[1]
-    of_items = evaluation.evaluate(pe.fuse(d, templates, "mean"), None, labels[first], "mls", seed=3).scores[0]
+    of_items = pe.evaluate(pe.fuse(d, templates, "mean"), None, labels[first], "mls", seed=3).scores[0]
     (mean,) = (r for r in found.results if r.rule == "mean")
     for name in ("roc_auc", "equal_error_rate"):  # of so few pairs there is no TAR
         assert getattr(mean, name) == getattr(of_items, name), name
@@ -89,7 +89,7 @@ def test_bad_templates_are_refused(items):
 def test_given_pairs_are_verified(items):
     d, _, labels = items
     pairs = np.stack(np.triu_indices(len(d), 1), 1)[::7]
-    found = evaluation.evaluate(d, None, labels, ("mls",), pairs=pairs)
+    found = pe.evaluate(d, None, labels, ("mls",), pairs=pairs)
     scores = pe.paired(d[pairs[:, 0]], d[pairs[:, 1]], "mls")
     auc = metrics.roc_auc(scores, labels[pairs[:, 0]] == labels[pairs[:, 1]])
     assert found.scores[0].roc_auc.value == pytest.approx(auc, abs=1e-12)
@@ -108,7 +108,7 @@ def test_given_pairs_are_verified(items):
 def test_bad_pairs_are_refused(items, pairs, error):
     d, _, labels = items
     with pytest.raises(ValueError, match=f"evaluate: .*{error}"):
-        evaluation.evaluate(d, None, labels, pairs=pairs)
+        pe.evaluate(d, None, labels, pairs=pairs)
 
 
 def test_the_command_verifies_templates(items, capsys, tmp_path):

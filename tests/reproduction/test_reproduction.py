@@ -23,8 +23,8 @@ import peaccel as pe
 from peaccel import metrics
 from peaccel._utils import config
 from peaccel.data.corruption import KINDS
-from peaccel.distributions.sample import sample
 from peaccel.evaluation.choose_score import fit
+from peaccel.losses import vmf
 from peaccel.losses.vmf import VMFLoss
 from peaccel.train import RECIPES
 from peaccel.train.recipes import ranges, recipe
@@ -310,10 +310,10 @@ def test_published_samplers_draw_from_where_they_did(dim, kappa, mean):
     assert torch.autograd.grad(found, d.kappa)[0].min() > 0
     assert blended_draws(pe.VonMisesFisher(mu, torch.full((200,), torch.nan)), 1, 0).isnan().all()
     with with_blended_draws():
-        assert torch.equal(sample(d, 100, 1, first_row=5), z)
+        assert torch.equal(vmf.sample(d, 100, 1, first_row=5), z)
         normal = pe.Normal(mu, torch.ones(200))
-        assert sample(normal, 2, 0).shape == (2, 200, dim)
-    assert not torch.equal(sample(d, 100, 1), z)
+        assert vmf.sample(normal, 2, 0).shape == (2, 200, dim)
+    assert not torch.equal(vmf.sample(d, 100, 1), z)
 
 
 def test_claims_name_rows_that_are_run():
