@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benches.data import costly, distribution, every_kernel, fields, pe, with_params
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 
 ROOT = Path(__file__).parents[1]
 DIM, QUERIES, CANDIDATES, K = 128, 16, 100, 10

@@ -14,7 +14,7 @@ from test_every_score import check, same_bits
 import peaccel as pe
 from peaccel import _core
 from peaccel.ops import OPS, Inputs, Op, PairOp, _cpu, _cuda, bessel
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 from peaccel.scores._inputs import filled
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from test_every_score import same_bits
 
 import peaccel as pe
 from peaccel.ops import Inputs, _cpu, _cuda
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 
 CASES = [
     (name, q, g, variant)

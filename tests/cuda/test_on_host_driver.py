@@ -22,7 +22,7 @@ from conftest import make
 import peaccel as pe
 from peaccel import _core
 from peaccel.ops import OPS, Draws, Inputs, Op, SampleOp, _cuda
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 
 FATBIN = (0xBA55ED50).to_bytes(4, "little")  # how a fatbin begins
 (LOG_IVE,) = (op for op in OPS if op.name == "log_ive")

@@ -14,7 +14,7 @@ from conftest import make, scored
 import peaccel as pe
 from peaccel import _core
 from peaccel.ops import _cuda
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 
 CASES = [
     ("cosine", "point"),

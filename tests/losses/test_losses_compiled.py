@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 import peaccel as pe
 from peaccel import losses
 from peaccel.losses import _batch
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 
 # Of items 0 to 2 there is one of another class, so that what MarginLoss draws is the same each time; 3 is alone.
 LABELS = torch.tensor([0, 0, 0, 1])

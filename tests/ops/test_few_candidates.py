@@ -11,8 +11,8 @@ import torch
 from conftest import make, scored, to_numpy
 
 import peaccel as pe
-from peaccel.retrieval import prepared as prepared_module
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval import plan as plan_module
+from peaccel.retrieval.plan import plan
 from peaccel.scores._inputs import AS_THEY_LIE
 
 DERIVED = [
@@ -113,7 +113,7 @@ def test_of_a_large_gallery_gradients_are_of_few_rows(score, kind, prepare, monk
     q, g = (make(kind, n, 6, n, library="torch") for n in (3, 90))
     ids, found = torch.from_numpy(candidates()), []
     for bytes_, rows in ((90 * 6 * 8, 90), (90 * 6 * 8 - 1, len(np.unique(ids)) - 1)):
-        monkeypatch.setattr(prepared_module, "FRESH", bytes_)
+        monkeypatch.setattr(plan_module, "FRESH", bytes_)
         mu = q.mu.clone().requires_grad_()
         queries = type(q)(mu, *q.arrays[1:])
         gallery = prepare(g, score)
@@ -168,13 +168,13 @@ def test_a_gallery_that_grows_is_converted_by_what_is_new(score, kind, monkeypat
     reranker = pe.FaissReranker(index, g[:40], score)
     reranker.search(q, 3)
     converted = []
-    real = prepared_module.gallery_inputs
+    real = plan_module.gallery_inputs
 
     def counted(pair, d, score):
         converted.append(len(d))
         return real(pair, d, score)
 
-    monkeypatch.setattr(prepared_module, "gallery_inputs", counted)
+    monkeypatch.setattr(plan_module, "gallery_inputs", counted)
     for first, last in ((40, 41), (41, 60), (60, 90)):
         reranker.add(g[first:last])
         other = copy.deepcopy(reranker)

@@ -12,7 +12,7 @@ from conftest import assert_ranking, every_score, expected
 
 import peaccel as pe
 from peaccel.ops import diag_scores, dot_scores
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 
 DIM = 7
 PSI = np.exp(np.random.default_rng(5).normal(0, 1, DIM))

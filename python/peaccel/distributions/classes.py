@@ -213,8 +213,7 @@ class Distribution(Generic[ArrayT]):
 
     def detach(self) -> Self:
         """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
-        arrays: tuple[Array, ...] = self.arrays
-        attached = is_torch(self.mu) and any(x.requires_grad for x in arrays)
+        attached = is_torch(self.mu) and any(x.requires_grad for x in self.arrays)
         return self._map(lambda x: x.detach()) if attached else self
 
     def validate(self, first_row: int = 0) -> Self:

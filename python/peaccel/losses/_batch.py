@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from peaccel import ops, retrieval
 from peaccel.distributions import Distribution, Point
 from peaccel.losses.base import same_class_pairs
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 from peaccel.scores import Score
 
 

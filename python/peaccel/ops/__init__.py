@@ -6,12 +6,13 @@ import sys
 
 from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers
 from peaccel.ops._definitions import Draws, Inputs, Op, PairOp, SampleOp, records
-from peaccel.ops._dispatch import elementwise, enable_torch, rerank, sample, score, score_backward, search
+from peaccel.ops._dispatch import Kernels, elementwise, enable_torch, kernels_of, sample, score, score_backward
 
 __all__ = [
     "OPS",
     "Draws",
     "Inputs",
+    "Kernels",
     "Op",
     "PairOp",
     "SampleOp",
@@ -20,13 +21,12 @@ __all__ = [
     "dot_scores",
     "elementwise",
     "enable_torch",
-    "rerank",
+    "kernels_of",
     "sample",
     "sampled_scores",
     "samplers",
     "score",
     "score_backward",
-    "search",
 ]
 
 OPS = records()

@@ -1,5 +1,5 @@
 """Dispatch: numpy arrays go to the host's kernels, tensors to torch's operators or, where nothing is differentiated,
-directly to the kernels of their device.
+directly to the kernels of their device. `kernels_of` decides it once for a call.
 
 torch is used from the first tensor on; an operator for each record is registered then.
 """
@@ -9,9 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from peaccel._utils.arrays import Array, is_torch, is_traced
 from peaccel.ops import _autograd, _cpu, _cuda, _numpy
@@ -19,15 +17,15 @@ from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, re
 from peaccel.ops._torch import Torch
 
 __all__ = [
+    "Kernels",
     "as_function",
     "differentiates",
     "elementwise",
     "enable_torch",
-    "rerank",
+    "kernels_of",
     "sample",
     "score",
     "score_backward",
-    "search",
     "transformed",
 ]
 
@@ -53,6 +51,54 @@ def sample(op: SampleOp, mu: Array, uncertainty: Array, seed: Array, n: int, fir
     return compute(op, mu, uncertainty, seed, n, first_row, stream)
 
 
+class Kernels(NamedTuple):
+    """The functions that score pairs for arrays of one library on one device.
+
+    ``score(op, inputs, candidates, pairwise)`` differentiates in torch. ``rerank(op, inputs, candidates, k, codes)``
+    gives scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them, and
+    ``search(op, inputs, k, prune, panels)`` those of all rows, with the share of pairs scored, None where it is not
+    known; both are detached. ``codes`` and ``panels`` are what a prepared gallery has for the host's kernels, if any.
+    """
+
+    score: Callable[[PairOp, Inputs, Array | None, bool], Array]
+    rerank: Callable[..., tuple[Array, Array]]
+    search: Callable[..., tuple[Array, Array, float | None]]
+
+
+def kernels_of(x: Array) -> Kernels:
+    """The kernels for arrays like x; torch's operators where torch.compile traces it, which cost time elsewhere."""
+    if not is_torch(x):
+        return _HOST
+    if is_traced(x):
+        return _TRACED
+    return _ON_GPU if _on_gpu(x) else _ON_CPU
+
+
+def _on_gpu(x: Array) -> bool:
+    return bool(x.is_cuda)
+
+
+def _score_tensors(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> Array:
+    return _torch().score(op, inputs, candidates, pairwise)
+
+
+def _rerank_traced(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Array | None) -> tuple[Array, Array]:
+    scores, ids = _torch().rerank(op, inputs, candidates, k)
+    return scores, ids
+
+
+def _search_traced(
+    op: PairOp, inputs: Inputs, k: int, prune: str, panels: list[Array] | None
+) -> tuple[Array, Array, float | None]:
+    return *_torch().search(op, inputs, k, prune, panels), None
+
+
+_HOST = Kernels(_numpy.score, _numpy.rerank, _numpy.search)
+_ON_CPU = Kernels(_score_tensors, _cpu.rerank, _cpu.search)
+_ON_GPU = Kernels(_score_tensors, _cuda.rerank, _cuda.search)
+_TRACED = Kernels(_score_tensors, _rerank_traced, _search_traced)
+
+
 def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwise: bool = False) -> Array:
     """Scores of pairs; differentiable in torch.
 
@@ -69,48 +115,13 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwi
     -------
     Scores [Q, K] of candidates, [Q, G] of all pairs, or [Q].
     """
-    compute = _torch().score if is_torch(inputs.mu1) else _numpy.score
-    return compute(op, inputs, candidates, pairwise)
+    return kernels_of(inputs.mu1).score(op, inputs, candidates, pairwise)
 
 
 def score_backward(op: PairOp, weights: Array, inputs: Inputs, candidates: Array) -> Gradients:
     """The gradients of sum(weights * scores) of candidates, weights [Q, K], of tensors; they have none themselves."""
     gradients = _cuda.score_backward if _on_gpu(inputs.mu1) else _cpu.score_backward
     return gradients(op, weights, inputs, candidates)
-
-
-def rerank(
-    op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: np.ndarray[Any, Any] | None = None
-) -> tuple[Array, Array]:
-    """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, and detached.
-
-    ``codes`` are those of the gallery's means, by which the host rules candidates out, if it has any.
-    """
-    if not is_torch(inputs.mu1):
-        return _numpy.rerank(op, inputs, candidates, k, codes)
-    if is_traced(inputs.mu1):  # eager calls do without an operator, which costs time
-        scores, ids = _torch().rerank(op, inputs, candidates, k)
-        return scores, ids
-    if _on_gpu(inputs.mu1):
-        return _cuda.rerank(op, inputs, candidates, k)
-    return _cpu.rerank(op, inputs, candidates, k, codes)
-
-
-def search(
-    op: PairOp, inputs: Inputs, k: int, prune: str, packed: list[np.ndarray[Any, Any]] | None
-) -> tuple[Array, Array, float | None]:
-    """Scores and ids [Q, k] of the exact best k, as `rerank`, and the share of pairs scored, None on a GPU and in
-    torch.compile. ``packed`` are the gallery's panels, which the host searches, if it has any."""
-    if not is_torch(inputs.mu1):
-        return _numpy.search(op, inputs, k, prune, packed)
-    if is_traced(inputs.mu1):
-        return *_torch().search(op, inputs, k, prune, packed), None
-    search = _cuda.search if _on_gpu(inputs.mu1) else _cpu.search
-    return search(op, inputs, k, prune, packed)
-
-
-def _on_gpu(x: Array) -> bool:
-    return bool(x.is_cuda)
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------

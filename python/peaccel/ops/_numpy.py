@@ -26,7 +26,7 @@ def _buffer(x: Array, *, repeats: bool = True) -> Numpy:
 
     Rows of means and of candidates must not be of one repeated, since the core takes D and K from what lies in memory.
     """
-    stored = as_stored(x)
+    stored: Numpy = x if type(x) is np.ndarray and x.dtype.kind != "V" else as_stored(x)
     flags = stored.flags
     lies = (flags.c_contiguous or lies_adjacent(stored)) and (repeats or 0 not in stored.strides)
     if lies and flags.aligned and stored.dtype.isnative:

@@ -17,7 +17,8 @@ from peaccel._utils.arrays import Array, as_numpy, device_of, dtype_name, is_tor
 from peaccel._utils.seeds import as_seed, is_source
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
-from peaccel.retrieval.prepared import Prepared, ScorePlan, plan
+from peaccel.retrieval.plan import Plan, plan
+from peaccel.retrieval.prepared import Prepared
 from peaccel.scores import Score, get
 from peaccel.scores._common_variance import common_variance
 
@@ -118,7 +119,7 @@ class BlockPlans:
             raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
         return block
 
-    def of(self, first_row: int, block: Distribution, candidates: Array = None) -> ScorePlan:
+    def of(self, first_row: int, block: Distribution, candidates: Array = None) -> Plan:
         """The call for an admitted block; candidates are rows counted from its first."""
         planned = plan(self._queries, block, self.score, detach=True, candidates=candidates)
         draws = planned.inputs.draws

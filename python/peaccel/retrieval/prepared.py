@@ -1,4 +1,4 @@
-"""A checked call of a score, and a gallery with all that a score can compute ahead of its queries."""
+"""A gallery with all that a score can compute ahead of its queries."""
 
 from __future__ import annotations
 
@@ -38,11 +38,10 @@ from peaccel.scores import Pair, Score, get
 from peaccel.scores._common_variance import common_variance, weighted_pair
 from peaccel.scores._inputs import AS_THEY_LIE
 
-__all__ = ["Prepared", "ScorePlan", "gallery_inputs", "plan", "prepare"]
+__all__ = ["LaidOut", "Prepared", "gallery_inputs", "prepare"]
 
 BLOCK = 8192  # rows of halves that are converted at a time
 CODES = 2  # the position of codes beside the inputs, which are mu 0 and uncertainty 1
-FRESH = 1 << 25  # bytes above which memory comes as new pages, and a gradient costs more than a copy of few rows
 
 
 class Prepared(Generic[ArrayT]):
@@ -341,7 +340,6 @@ def prepare(
     return prepared
 
 
-@quiet
 def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
     """The gallery's inputs of the pair's op, in the compute dtype; halves where they are the gallery's own arrays."""
     params = score.params
@@ -358,138 +356,3 @@ def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Arr
     starts = range(0, len(gallery), BLOCK) or [0]
     parts = [pair.gallery(converted(gallery[i : i + BLOCK], dtype), params)[1] for i in starts]
     return gallery.mu, namespace(gallery.mu).concatenate(parts)
-
-
-class ScorePlan(NamedTuple):
-    """A checked call of a score: its op's inputs, the candidates, and what a prepared gallery has laid out.
-
-    Where `rows` is given, the inputs hold these rows of the gallery only, in ascending order, and candidates are
-    positions in `rows`.
-    """
-
-    score: Score
-    pair: Pair
-    inputs: Inputs
-    candidates: Array = None
-    rows: Array = None
-    laid_out: LaidOut | None = None
-
-    def panels(self) -> list[np.ndarray[Any, Any]] | None:
-        """The gallery as panels, if it is prepared and the op searches these."""
-        return None if self.laid_out is None else self.laid_out.panels()
-
-
-@quiet
-def plan(
-    queries: Distribution,
-    gallery: Distribution | Prepared,
-    score: str | Score,
-    *,
-    detach: bool,
-    names: tuple[str, str] = ("queries", "gallery"),
-    candidates: Array = None,
-) -> ScorePlan:
-    """Check the arguments of a verb, which errors call by `names`, and compute the inputs of the op."""
-    record = get(score)
-    require_distribution(record.name, names[0], queries)
-    if not isinstance(gallery, Prepared):
-        require_distribution(record.name, names[1], gallery)
-    elif record is not gallery.score and record != gallery.score:
-        raise ValueError(f"{record.name}: {names[1]} is prepared for score {gallery.score.label}, got {record.label}")
-    pair = record.pair(queries.kind, gallery.kind)
-    if queries.dim != gallery.dim:
-        raise ValueError(f"{record.name}: dim of {names[0]} is {queries.dim}, expected {gallery.dim} like {names[1]}")
-    device, expected = device_of(queries.mu), device_of(gallery.mu)
-    if device != expected or not (device in ("numpy", "cpu") or device.startswith("cuda")):
-        raise _misplaced(record.name, names, device, expected)
-    dtype = compute_dtype(gallery.mu)
-    of_one_set = gallery is queries and candidates is None and dtype == dtype_name(gallery.mu)
-    if candidates is not None:
-        candidates = checked_candidates(record.name, queries.mu, candidates)
-    if detach:
-        queries = queries.detach()
-        queries.check_signs()
-        if isinstance(gallery, Distribution):
-            gallery = gallery.detach()
-            gallery.check_signs()
-    queries = converted(queries, dtype)
-    rows, laid_out = None, None
-    if isinstance(gallery, Prepared):
-        laid_out = _laid_out(pair, queries, gallery, record)
-        pair = laid_out.pair
-    elif pair.weighted is not None:
-        pair = _weighted(pair, queries, gallery, record)
-    mu1, uncertainty1 = pair.query(queries, record.params)
-    shared, draws = pair.shared(mu1, record.params), record.draws(pair, mu1)
-    if laid_out is not None:
-        mu2, uncertainty2 = laid_out.inputs
-    elif of_one_set and pair.query is pair.gallery:
-        mu2, uncertainty2 = mu1, uncertainty1
-    else:
-        assert isinstance(gallery, Distribution)
-        if candidates is not None and not (is_traced(gallery.mu) or _reads_gallery(pair, gallery)):
-            candidates, rows = _named_rows(pair, gallery.mu, candidates)
-        mu2, uncertainty2 = gallery_inputs(pair, gallery if rows is None else gallery[rows], record)
-    inputs = Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
-    whole = candidates is not None and rows is None
-    costly = dtype_name(mu2) in HALVES or (whole and not is_traced(mu2) and mu2.nbytes > FRESH)
-    if costly and not detach and differentiates(inputs):
-        if whole:
-            candidates, rows = _named_rows(pair, mu2, candidates)
-        inputs = _of_named_rows(inputs, rows if whole else None)
-    return ScorePlan(record, pair, inputs, candidates, rows, laid_out)
-
-
-def _misplaced(owner: str, names: tuple[str, str], device: str, expected: str) -> Exception:
-    """What is raised where the queries are not where the gallery is, or both are where no kernel is."""
-    if device == expected:
-        return ValueError(f"{owner}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
-    kind = TypeError if "numpy" in (device, expected) else ValueError
-    return kind(f"{owner}: {names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}")
-
-
-def _of_named_rows(inputs: Inputs, rows: Array | None) -> Inputs:
-    """Inputs of few rows alone, or of all: kernels write a gradient of every row that they are given, in float32, to
-    which halves are widened."""
-    mu2, uncertainty2 = (x if rows is None else x[rows] for x in (inputs.mu2, inputs.uncertainty2))
-    return inputs._replace(mu2=widened(mu2), uncertainty2=widened(uncertainty2))
-
-
-def _laid_out(pair: Pair, queries: Distribution, gallery: Prepared, score: Score) -> LaidOut:
-    """What a prepared gallery has for these queries; made anew of trained parameters, of which it has copies."""
-    if not any(is_torch(x) and x.requires_grad for x in score.params.values()):
-        return gallery.laid_out_for(queries)
-    if pair.gallery in AS_THEY_LIE:
-        return gallery.laid_out(pair)
-    return LaidOut(pair, gallery_inputs(pair, gallery.distribution, score), [], pack=False, codes=False)
-
-
-def _weighted(pair: Pair, queries: Distribution, gallery: Distribution, score: Score) -> Pair:
-    """The pair by weighted squares where all queries have one variance, and all items; else the pair itself."""
-    var1, var2 = common_variance(queries), common_variance(gallery)
-    return pair if var1 is None or var2 is None else weighted_pair(pair, gallery.mu, var1, var2, score.params)
-
-
-def _reads_gallery(pair: Pair, gallery: Distribution) -> bool:
-    """Whether the op reads the gallery's own arrays, so that the whole gallery costs no more than a few rows."""
-    is_widened = pair.op.sampled and dtype_name(gallery.mu) in HALVES
-    return pair.gallery in AS_THEY_LIE and not is_widened and all(map(lies_adjacent, gallery.arrays))
-
-
-def _named_rows(pair: Pair, mu: Array, candidates: Array) -> tuple[Array, Array]:
-    """Candidates as positions among the rows that they name, and these rows, ascending.
-
-    The candidates themselves and None where the op needs the whole gallery: draws depend on the number of the row, and
-    the values of tensors that are traced, transformed or on a GPU cannot be read here.
-    """
-    free = device_of(mu) in ("numpy", "cpu") and not is_traced(mu) and not transformed(mu)
-    if not free or pair.op.draws or math.prod(candidates.shape) >= len(mu):
-        return candidates, None
-    ids = as_numpy(candidates)
-    rows, numbers = np.unique(ids, return_inverse=True)
-    if len(rows) and (rows[0] < -1 or rows[-1] >= len(mu)):
-        return candidates, None  # the kernel refuses them, and names the query
-    none = int(len(rows) > 0 and rows[0] == -1)
-    rows, numbers = rows[none:], numbers.reshape(ids.shape) - none
-    from_numpy = sys.modules["torch"].from_numpy if is_torch(mu) else np.asarray
-    return from_numpy(numbers), from_numpy(rows)

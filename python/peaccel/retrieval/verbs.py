@@ -15,12 +15,12 @@ from typing import Literal
 
 import numpy as np
 
-from peaccel import ops
 from peaccel._utils.arrays import Array, ArrayT, Given, as_numpy, dtype_name, full, is_torch
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k
 from peaccel.retrieval.blocks import BlockPlans, ListedRows, each_block, in_blocks
-from peaccel.retrieval.prepared import Prepared, ScorePlan, plan
+from peaccel.retrieval.plan import Plan, plan
+from peaccel.retrieval.prepared import Prepared
 from peaccel.retrieval.ranking import Ranking, merge
 from peaccel.scores import Score, get
 
@@ -70,7 +70,7 @@ def paired(a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], 
         raise ValueError(f"{planned.score.name}: b has {len(b)} items, expected {len(a)} like a")
     if dtype_name(a.mu) != dtype_name(b.mu):
         raise ValueError(f"{planned.score.name}: b has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like a")
-    return ops.score(planned.pair.op, planned.inputs)
+    return planned.scores()
 
 
 def pairwise(
@@ -105,8 +105,7 @@ def pairwise(
     >>> pe.pairwise(queries, gallery, "mls").round(3).tolist()
     [[-0.228, -5.228, -1.545]]
     """
-    planned = plan(queries, gallery, score, detach=False)
-    return ops.score(planned.pair.op, planned.inputs, pairwise=True)
+    return plan(queries, gallery, score, detach=False).scores(pairwise=True)
 
 
 def rescore(
@@ -148,11 +147,7 @@ def rescore(
     """
     if in_blocks(gallery):
         return _rescore_blocks(queries, gallery, _given(candidates, score), score)
-    planned = plan(queries, gallery, score, detach=False, candidates=_given(candidates, score))
-    try:
-        return ops.score(planned.pair.op, planned.inputs, planned.candidates)
-    except ValueError as error:
-        raise _named(planned, error) from None
+    return plan(queries, gallery, score, detach=False, candidates=_given(candidates, score)).scores()
 
 
 def rerank(
@@ -198,7 +193,7 @@ def rerank(
     [[2, 0]]
     """
     planned = plan(queries, gallery, score, detach=True, candidates=_given(candidates, score))
-    scores, ids = best(planned, planned.candidates, checked_k(planned.score.name, k))
+    scores, ids = planned.best(planned.candidates, checked_k(planned.score.name, k))
     return Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids))
 
 
@@ -213,20 +208,6 @@ def _looked_up(rows: Array, positions: Array) -> Array:
     """The rows at these positions; -1 for -1."""
     ids = np.append(as_numpy(rows), -1)[as_numpy(positions)]
     return sys.modules["torch"].from_numpy(ids) if is_torch(rows) else ids
-
-
-def _named(planned: ScorePlan, error: ValueError) -> ValueError:
-    """A kernel's error in the name of the score, which the caller knows."""
-    return ValueError(str(error).replace(f"{planned.pair.op.name}:", f"{planned.score.name}:", 1))
-
-
-def best(planned: ScorePlan, rows: Array, k: int) -> tuple[Array, Array]:
-    """Scores and rows [Q, k] of the best of the given rows [Q, K] of the op's inputs."""
-    try:
-        codes = None if planned.laid_out is None else planned.laid_out.codes()
-        return ops.rerank(planned.pair.op, planned.inputs, rows, k, codes)
-    except ValueError as error:
-        raise _named(planned, error) from None
 
 
 def search(
@@ -293,9 +274,9 @@ def _checked(score: Score, k: int, prune: str) -> tuple[int, str]:
     return k, prune
 
 
-def _searched(planned: ScorePlan, k: int, prune: str) -> Ranking:
+def _searched(planned: Plan, k: int, prune: str) -> Ranking:
     """The best k of all rows."""
-    scores, ids, scored = ops.search(planned.pair.op, planned.inputs, k, prune, planned.panels())
+    scores, ids, scored = planned.best_of_all(k, prune)
     ranking = Ranking(scores, ids)
     if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
@@ -338,11 +319,9 @@ def _rescore_blocks(
             size, items = first_row + len(block), plans.admitted(first_row, block)
             places, own_places, own = listed.within(first_row, len(block))
             if scores is None or len(places[0]):
-                planned = plans.of(first_row, items, own)
-                found = ops.score(planned.pair.op, planned.inputs, planned.candidates)
+                found = plans.of(first_row, items, own).scores()
                 scores = full(listed.shape, -np.inf, found) if scores is None else scores
                 scores[places] = found[own_places]
-                del planned
             del block, items
     listed.require_below(size)
     return scores

@@ -19,8 +19,9 @@ from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
 from peaccel.retrieval.faiss.indexed_items import Indexed
 from peaccel.retrieval.faiss.items import Ids, RowsAndIds, StoredItems, checked_ids
 from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_features, first_vectors
-from peaccel.retrieval.prepared import Prepared, plan
-from peaccel.retrieval.verbs import Ranking, best
+from peaccel.retrieval.plan import plan
+from peaccel.retrieval.prepared import Prepared
+from peaccel.retrieval.ranking import Ranking
 from peaccel.scores import Score, get
 
 __all__ = ["FaissReranker"]
@@ -231,7 +232,7 @@ class FaissReranker(Generic[ArrayT]):
         choice = self._indexed.choice(params, allowed)
         proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice)
         try:
-            scores, rows = best(planned, proposed, k)
+            scores, rows = planned.best(proposed, k)
         except ValueError:
             size = len(self._items)
             if (proposed >= size).any():

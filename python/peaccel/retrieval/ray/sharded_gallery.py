@@ -18,7 +18,7 @@ from peaccel._utils.arrays import dtype_name
 from peaccel._utils.runtime import set_num_threads
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_candidates, checked_k, compute_dtype
-from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.plan import plan
 from peaccel.retrieval.ranking import merge
 from peaccel.retrieval.ray.gallery_parts import GalleryPart, Items, Source, is_given, none_like
 from peaccel.retrieval.verbs import Ranking
