@@ -206,13 +206,14 @@ def as_stored(x: Array) -> np.ndarray[Any, Any]:
     """
     if type(x) is np.ndarray and x.dtype.kind != "V":  # V is the kind of the dtypes of ml_dtypes
         return x
-    brain = dtype_name(x) == "bfloat16"
+    stored: np.ndarray[Any, Any]
     if is_torch(x):
+        torch = sys.modules["torch"]
         x = x.detach() if x.requires_grad else x
-        stored: np.ndarray[Any, Any] = (x.view(sys.modules["torch"].int16) if brain else x).numpy()
+        stored, is_bfloat16 = (x.view(torch.int16).numpy(), True) if x.dtype == torch.bfloat16 else (x.numpy(), False)
     else:
-        stored = np.asarray(x)
-    return stored.view(np.uint16) if brain else stored
+        stored, is_bfloat16 = np.asarray(x), dtype_name(x) == "bfloat16"
+    return stored.view(np.uint16) if is_bfloat16 else stored
 
 
 def adjacent(x: Array) -> Array:

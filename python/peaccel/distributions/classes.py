@@ -129,7 +129,8 @@ class Distribution(Generic[ArrayT]):
     @property
     def arrays(self) -> tuple[ArrayT, ...]:
         """The arrays in the order of the constructor: ``type(d)(*d.arrays)`` equals d."""
-        return tuple(getattr(self, name) for name in self._names)
+        first, *others = self._names  # one or two; without a generator, as calls come here often
+        return (getattr(self, first), getattr(self, others[0])) if others else (getattr(self, first),)
 
     def __len__(self) -> int:
         """N, the number of items."""
@@ -213,7 +214,10 @@ class Distribution(Generic[ArrayT]):
 
     def detach(self) -> Self:
         """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
-        attached = is_torch(self.mu) and any(x.requires_grad for x in self.arrays)
+        if not is_torch(self.mu):
+            return self
+        mu, *others = self.arrays
+        attached = mu.requires_grad or (others and others[0].requires_grad)
         return self._map(lambda x: x.detach()) if attached else self
 
     def validate(self, first_row: int = 0) -> Self:
@@ -270,7 +274,8 @@ class Distribution(Generic[ArrayT]):
         if name == "mu" or (is_torch(x) and (not x.is_cpu or is_traced(x) or transformed(x))):
             return
         step = len(x) // LOOKED_AT + 1
-        negative = as_numpy(x[::step] if step > 1 else x) < 0
+        looked_at = x[::step] if step > 1 else x
+        negative = (looked_at if type(looked_at) is np.ndarray else as_numpy(looked_at)) < 0
         if np.count_nonzero(negative):  # of few numbers, a fraction of the time of `any`
             raise self._negative(name, step * int(_first(negative) or 0))
 

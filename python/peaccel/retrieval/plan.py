@@ -116,7 +116,7 @@ def plan(
         mu2, uncertainty2 = mu1, uncertainty1
     else:
         assert isinstance(gallery, Distribution)
-        if candidates is not None and not (is_traced(gallery.mu) or _reads_gallery(pair, gallery)):
+        if candidates is not None and not _reads_gallery(pair, gallery):
             candidates, rows = _named_rows(pair, gallery.mu, candidates)
         mu2, uncertainty2 = gallery_inputs(pair, gallery if rows is None else gallery[rows], record)
     shared, draws = pair.shared(mu1, record.params), record.draws(pair, mu1)
@@ -178,9 +178,13 @@ def _weighted(pair: Pair, queries: Distribution, gallery: Distribution, score: S
 
 
 def _reads_gallery(pair: Pair, gallery: Distribution) -> bool:
-    """Whether the op reads the gallery's own arrays, so that the whole gallery costs no more than a few rows."""
-    is_widened = pair.op.sampled and dtype_name(gallery.mu) in HALVES
-    return pair.gallery in AS_THEY_LIE and not is_widened and all(map(lies_adjacent, gallery.arrays))
+    """Whether the op reads the gallery's own arrays, so that the whole gallery costs no more than a few rows; or has to,
+    as torch.compile cannot look at the candidates."""
+    mu = gallery.mu
+    if is_traced(mu):
+        return True
+    is_widened = pair.op.sampled and dtype_name(mu) in HALVES
+    return pair.gallery in AS_THEY_LIE and not is_widened and lies_adjacent(mu) and lies_adjacent(gallery.arrays[-1])
 
 
 def _named_rows(pair: Pair, mu: Array, candidates: Array) -> tuple[Array, Array]:
