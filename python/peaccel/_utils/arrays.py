@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ __all__ = [
     "Array",
     "ArrayT",
     "Given",
+    "Home",
     "KindT",
     "NotArrayError",
     "Numpy",
@@ -31,6 +32,7 @@ __all__ = [
     "empty",
     "from_given",
     "full",
+    "home_of",
     "is_repeated",
     "is_torch",
     "is_traced",
@@ -134,6 +136,22 @@ def device_of(x: Array) -> str:
     return "cpu" if x.is_cpu else str(x.device)
 
 
+class Home(NamedTuple):
+    """The device that computes with an array and its dtype, by name, so that a call need not ask for them again."""
+
+    device: str
+    """"numpy", "cpu", "cuda:0" ..."""
+    dtype: str
+    compute_dtype: str
+    """The dtype in which kernels compute: float32 for 16-bit floats."""
+
+
+def home_of(x: Array) -> Home:
+    """The home of an array of floating-point numbers."""
+    dtype = dtype_name(x)
+    return Home(device_of(x), dtype, "float32" if dtype in HALVES else dtype)
+
+
 def describe(device: str) -> str:
     """A device in the words of error messages."""
     return "a numpy array" if device == "numpy" else f"a torch tensor on {device}"
@@ -207,13 +225,12 @@ def as_stored(x: Array) -> np.ndarray[Any, Any]:
     if type(x) is np.ndarray and x.dtype.kind != "V":  # V is the kind of the dtypes of ml_dtypes
         return x
     stored: np.ndarray[Any, Any]
-    if is_torch(x):
-        torch = sys.modules["torch"]
-        x = x.detach() if x.requires_grad else x
-        stored, is_bfloat16 = (x.view(torch.int16).numpy(), True) if x.dtype == torch.bfloat16 else (x.numpy(), False)
-    else:
-        stored, is_bfloat16 = np.asarray(x), dtype_name(x) == "bfloat16"
-    return stored.view(np.uint16) if is_bfloat16 else stored
+    if isinstance(x, (np.ndarray, np.generic)):
+        stored = np.asarray(x)
+        return stored.view(np.uint16) if dtype_name(x) == "bfloat16" else stored
+    x, torch = x.detach() if x.requires_grad else x, sys.modules["torch"]
+    stored = x.view(torch.int16).numpy().view(np.uint16) if x.dtype == torch.bfloat16 else x.numpy()
+    return stored
 
 
 def adjacent(x: Array) -> Array:

@@ -63,7 +63,7 @@ def cast(x: Array, dtype: str) -> Array:
 
 def converted(d: Distribution, dtype: str) -> Distribution:
     """The items in the dtype of this name; d itself where it has it already."""
-    return d if dtype_name(d.mu) == dtype else d.to(dtype)
+    return d if d.home.dtype == dtype else d.to(dtype)
 
 
 def order(v: float, like: Array) -> Any:

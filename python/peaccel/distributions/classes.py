@@ -19,6 +19,7 @@ from peaccel._utils.arrays import (
     Array,
     ArrayT,
     Given,
+    Home,
     KindT,
     NotArrayError,
     Numpy,
@@ -27,6 +28,7 @@ from peaccel._utils.arrays import (
     bfloat16,
     device_of,
     dtype_name,
+    home_of,
     is_repeated,
     is_torch,
     is_traced,
@@ -56,6 +58,15 @@ class Distribution(Generic[ArrayT]):
     it. A parameter that is one number, [1], [1, 1] or [N, 1] is that of every item or dimension, [1, D] that of every
     item; it is kept as a view.
 
+    Attributes
+    ----------
+    kind
+        The name by which scores and measures choose a formula: "normal_isotropic", "normal_diagonal", "vmf", ...
+    dim
+        D, the number of dimensions.
+    home
+        The device and the dtype of the arrays, by name.
+
     Examples
     --------
     >>> def count(d: pe.Distribution) -> str:
@@ -67,6 +78,15 @@ class Distribution(Generic[ArrayT]):
     """
 
     mu: ArrayT
+
+    if TYPE_CHECKING:  # no fields of the record, but settled by these when it is made
+
+        @property
+        def kind(self) -> str: ...
+        @property
+        def dim(self) -> int: ...
+        @property
+        def home(self) -> Home: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
     _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array
@@ -83,6 +103,9 @@ class Distribution(Generic[ArrayT]):
                 x = self._parameter(name, as_array(given, type(self).__name__, name, like=self.mu))
             if x is not given:
                 object.__setattr__(self, name, x)
+        object.__setattr__(self, "kind", self._kinds[x.ndim])
+        object.__setattr__(self, "dim", int(self.mu.shape[1]))
+        object.__setattr__(self, "home", home_of(self.mu))
 
     def _check_mu(self, mu: Array) -> None:
         shape = tuple(mu.shape)
@@ -115,16 +138,6 @@ class Distribution(Generic[ArrayT]):
         if per_dimension and shape in (like[:1], like[1:]):
             hint = f": use {name}[:, None]" if shape == like[:1] else f": use {name}[None]"
         raise ValueError(f"{owner}: {name} has shape {shape}, expected {expected} like mu{hint}")
-
-    @property
-    def kind(self) -> str:
-        """The name by which scores and measures choose a formula: "normal_isotropic", "normal_diagonal", "vmf", ..."""
-        return self._kinds[getattr(self, self._names[-1]).ndim]
-
-    @property
-    def dim(self) -> int:
-        """D, the number of dimensions."""
-        return int(self.mu.shape[1])
 
     @property
     def arrays(self) -> tuple[ArrayT, ...]:
@@ -214,10 +227,10 @@ class Distribution(Generic[ArrayT]):
 
     def detach(self) -> Self:
         """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
-        if not is_torch(self.mu):
+        if self.home.device == "numpy":
             return self
-        mu, *others = self.arrays
-        attached = mu.requires_grad or (others and others[0].requires_grad)
+        arrays: tuple[Array, ...] = self.arrays
+        attached = arrays[0].requires_grad or arrays[-1].requires_grad
         return self._map(lambda x: x.detach()) if attached else self
 
     def validate(self, first_row: int = 0) -> Self:
@@ -271,7 +284,7 @@ class Distribution(Generic[ArrayT]):
         """
         name = self._names[-1]
         x = getattr(self, name)
-        if name == "mu" or (is_torch(x) and (not x.is_cpu or is_traced(x) or transformed(x))):
+        if name == "mu" or (self.home.device != "numpy" and (not x.is_cpu or is_traced(x) or transformed(x))):
             return
         step = len(x) // LOOKED_AT + 1
         looked_at = x[::step] if step > 1 else x

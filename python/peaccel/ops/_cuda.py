@@ -229,9 +229,7 @@ def score_backward(
     return Gradients(mu1, uncertainty1, mu2, uncertainty2, shared.sum(0))
 
 
-def rerank(
-    op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Array | None = None
-) -> tuple[Array, Array]:
+def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Array | None = None) -> tuple[Array, Array]:
     """As `_numpy.rerank`, without codes."""
     if k > _core.CUDA_BEST or op.sampled:
         return select(score(op, inputs, candidates), candidates, k)

@@ -21,7 +21,7 @@ from peaccel._utils.arrays import (
     widened,
 )
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
+from peaccel.distributions.checks import checked_candidates, converted, plural, require_distribution
 from peaccel.ops import Inputs, Kernels, kernels_of
 from peaccel.ops._dispatch import differentiates, transformed
 from peaccel.retrieval.prepared import LaidOut, Prepared, gallery_inputs
@@ -66,7 +66,7 @@ class Plan(NamedTuple):
             raise self._in_its_name(error) from None
 
     def best_of_all(self, k: int, prune: str) -> tuple[Array, Array, float | None]:
-        """Scores and rows [Q, k] of the best of all rows, and the share of pairs that were scored, where it is known."""
+        """Scores and rows [Q, k] of the best of all rows, and the share of pairs that were scored, if it is known."""
         panels = None if self.laid_out is None else self.laid_out.panels()
         return self.kernels.search(self.pair.op, self.inputs, k, prune, panels)
 
@@ -91,10 +91,10 @@ def plan(
     """
     record = get(score)
     pair = _checked(record, queries, gallery, names)
-    dtype = compute_dtype(gallery.mu)
+    dtype = gallery.home.compute_dtype
     if candidates is not None:
         candidates = checked_candidates(record.name, queries.mu, candidates)
-    one_set = gallery is queries and candidates is None and dtype == dtype_name(gallery.mu)
+    one_set = gallery is queries and candidates is None and dtype == gallery.home.dtype
     if detach:
         queries = queries.detach()
         queries.check_signs()
@@ -135,7 +135,7 @@ def _checked(score: Score, queries: Distribution, gallery: Distribution | Prepar
     pair = score.pair(queries.kind, gallery.kind)
     if queries.dim != gallery.dim:
         raise ValueError(f"{score.name}: dim of {names[0]} is {queries.dim}, expected {gallery.dim} like {names[1]}")
-    device, expected = device_of(queries.mu), device_of(gallery.mu)
+    device, expected = queries.home.device, gallery.home.device
     if device != expected:
         kind = TypeError if "numpy" in (device, expected) else ValueError
         what = f"{names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}"
@@ -178,8 +178,9 @@ def _weighted(pair: Pair, queries: Distribution, gallery: Distribution, score: S
 
 
 def _reads_gallery(pair: Pair, gallery: Distribution) -> bool:
-    """Whether the op reads the gallery's own arrays, so that the whole gallery costs no more than a few rows; or has to,
-    as torch.compile cannot look at the candidates."""
+    """Whether the op reads the gallery's arrays as they lie, so that all of it costs no more than a few rows, or has to
+    read all, as torch.compile cannot look at the candidates.
+    """
     mu = gallery.mu
     if is_traced(mu):
         return True

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 import numpy as np
 
 from peaccel._utils.arrays import (
     FLOATING,
-    FLOATS,
-    HALVES,
     Array,
     ArrayT,
     adjacent,
@@ -24,19 +20,15 @@ from peaccel._utils.arrays import (
     is_repeated,
     is_torch,
     is_traced,
-    lies_adjacent,
     namespace,
-    quiet,
-    widened,
 )
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
-from peaccel.ops import Inputs, _numpy
-from peaccel.ops._dispatch import differentiates, transformed
+from peaccel.distributions.checks import converted, require_distribution
+from peaccel.ops import _numpy
+from peaccel.ops._dispatch import transformed
 from peaccel.retrieval.half_precision import rounded
 from peaccel.scores import Pair, Score, get
 from peaccel.scores._common_variance import common_variance, weighted_pair
-from peaccel.scores._inputs import AS_THEY_LIE
 
 __all__ = ["LaidOut", "Prepared", "gallery_inputs", "prepare"]
 
@@ -80,7 +72,7 @@ class Prepared(Generic[ArrayT]):
     ) -> None:
         self.score = score.snapshot()
         self.distribution = gallery
-        self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
+        self.kind, self.dim, self.mu, self.home = gallery.kind, gallery.dim, gallery.mu, gallery.home
         self.packed, self.coded = pack, codes
         # Keys compare by value: a score that was unpickled has pairs of its own, equal to those of the first.
         self._by_pair: dict[Pair, LaidOut] = {}
@@ -123,7 +115,7 @@ class Prepared(Generic[ArrayT]):
         pair = self.score.pair(queries.kind, self.kind)
         if pair.weighted is None or self._variance is None:
             return self.laid_out(pair)
-        if device_of(queries.mu) not in ("numpy", "cpu") or is_traced(queries.mu):
+        if queries.home.device not in ("numpy", "cpu") or is_traced(queries.mu):
             return self.laid_out(pair)
         var1 = common_variance(queries)
         if var1 is None:
@@ -343,9 +335,9 @@ def prepare(
 def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
     """The gallery's inputs of the pair's op, in the compute dtype; halves where they are the gallery's own arrays."""
     params = score.params
-    if dtype_name(gallery.mu) in FLOATS:
+    dtype = gallery.home.compute_dtype
+    if dtype == gallery.home.dtype:
         return pair.gallery(gallery, params)
-    dtype = compute_dtype(gallery.mu)
     first = converted(gallery[:1], dtype)  # one row shows what the score makes of the arrays
     mu, uncertainty = pair.gallery(first, params)
     if pair.op.sampled or mu is not first.mu:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, ArrayT, Given, as_numpy, dtype_name, full, is_torch
+from peaccel._utils.arrays import Array, ArrayT, Given, as_numpy, full, is_torch
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k
 from peaccel.retrieval.blocks import BlockPlans, ListedRows, each_block, in_blocks
@@ -68,8 +68,8 @@ def paired(a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], 
     planned = plan(a, b, score, detach=False, names=("a", "b"))
     if len(a) != len(b):
         raise ValueError(f"{planned.score.name}: b has {len(b)} items, expected {len(a)} like a")
-    if dtype_name(a.mu) != dtype_name(b.mu):
-        raise ValueError(f"{planned.score.name}: b has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like a")
+    if a.home.dtype != b.home.dtype:
+        raise ValueError(f"{planned.score.name}: b has dtype {b.home.dtype}, expected {a.home.dtype} like a")
     return planned.scores()
 
 

@@ -27,7 +27,7 @@ def common_variance(d: Distribution) -> Array | None:
 
     None of halves too, which are scored as they lie.
     """
-    if dtype_name(d.mu) not in FLOATS:
+    if d.home.dtype not in FLOATS:
         return None
     if d.kind == "point":
         return d.mu.new_zeros(1).double() if is_torch(d.mu) else np.zeros(1)
