@@ -23,6 +23,7 @@ from sklearn.metrics import average_precision_score
 
 import peaccel as pe
 from peaccel import evaluation, io, metrics, special
+from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution
 
 # -- what calls are given ----------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ MODULES = {"special": special, "metrics": metrics, "io": io, "evaluation": evalu
 
 def wide(*arrays):
     """float64 copies in plain memory."""
-    return [np.array(x, np.float64) for x in arrays]
+    return [np.array(on_host(x), np.float64) for x in arrays]
 
 
 def two(d):
@@ -578,9 +579,9 @@ def isotonic(h):
 @of_record("reliability_curve", "ReliabilityCurve")
 def reliability_curve(h):
     p, labels = h.floats(h.n, positive=True), h.flags(h.n)
-    p = h.give((p / 4).astype(h.dtype))
+    p = h.give((on_host(p) / 4).astype(h.dtype))
     found = pe.reliability_curve(p, labels, bins=1)
-    return tuple(found), lambda: ([wide(p)[0].mean()], [labels.mean()], [h.n])
+    return tuple(found), lambda: ([wide(p)[0].mean()], [wide(labels)[0].mean()], [h.n])
 
 
 @of_record("learn_then_test", "Selection")
@@ -605,8 +606,7 @@ def limit_false_matches(h):
 
 @of_record("conformal_sets", "ConformalSets")
 def conformal_sets(h):
-    scores = h.floats(h.n, 4)
-    scores = h.give(-np.sort(-scores, axis=1).astype(h.dtype))
+    scores = h.give(-np.sort(-on_host(h.floats(h.n, 4)), axis=1).astype(h.dtype))
     return pe.conformal_sets(scores, h.flags(h.n, 4), h.labels(h.n), 0.5), None
 
 
@@ -651,7 +651,7 @@ def simultaneous_intervals(h):
 @call("evaluation.evaluate_templates")
 def evaluate_templates(h):
     labels = h.labels(6 * h.n)
-    templates = h.give(labels.astype(np.int64) * 2 + h.rng.integers(0, 2, 6 * h.n))
+    templates = h.give(on_host(labels).astype(np.int64) * 2 + h.rng.integers(0, 2, 6 * h.n))
     return evaluation.evaluate_templates(h.items(h.pick(CLASSES), 6 * h.n), templates, labels), None
 
 
@@ -857,7 +857,7 @@ def precision_recall_auc_at_1(h):
 @call("metrics.precision_recall_auc")
 def precision_recall_auc(h):
     scores, relevant = h.floats(h.n, h.m), h.flags(h.n, h.m)
-    kept = h.give(scores[relevant])
+    kept = h.give(on_host(scores)[on_host(relevant)])
     return metrics.precision_recall_auc(kept, scores), lambda: average_precision_score(
         relevant.ravel(), wide(scores)[0].ravel()
     )
@@ -880,7 +880,7 @@ def open_set(h):
 
 @call("metrics.mate_scores")
 def mate_scores(h):
-    scores, relevant = h.give(-np.sort(-h.floats(h.n, 4), axis=1).astype(h.dtype)), h.flags(h.n, 4)
+    scores, relevant = h.give(-np.sort(-on_host(h.floats(h.n, 4)), axis=1).astype(h.dtype)), h.flags(h.n, 4)
     return metrics.mate_scores(scores, relevant, 2), lambda: np.where(relevant[:, :2], scores[:, :2], -np.inf).max(1)
 
 
@@ -912,7 +912,7 @@ def class_probability(h):
 
 @call("metrics.margin_confidence", "metrics.top_score_confidence", "metrics.spread_confidence")
 def of_scores(h, function):
-    x = h.give(-np.sort(-h.floats(h.n, h.m), axis=1).astype(h.dtype))
+    x = h.give(-np.sort(-on_host(h.floats(h.n, h.m)), axis=1).astype(h.dtype))
     wants = {"margin": lambda y: y[:, 0] - y[:, 1], "top": lambda y: y[:, 0], "spread": lambda y: y.std(1)}
     return function(x), lambda: wants[function.__name__.partition("_")[0]](wide(x)[0])
 
@@ -1020,7 +1020,7 @@ def directions(x):
 @call("io.from_pfe", "io.from_pcmepp", "io.from_prolip")
 def from_means(h, function):
     mu, s = h.floats(h.n, h.dim), h.floats(h.n, h.dim, positive=True)
-    s = s if function is io.from_pfe else h.give((-s).astype(h.dtype))
+    s = s if function is io.from_pfe else h.give((-on_host(s)).astype(h.dtype))
 
     def want():
         x, y = wide(mu, s)
@@ -1116,7 +1116,7 @@ def leaves(x):
         x = [*x, *x.values()]
     if isinstance(x, list | tuple) and not all(isinstance(y, float | int) for y in x):
         return [leaf for y in x for leaf in leaves(y)]
-    return [x if isinstance(x, str | None | type) else np.asarray(x)]
+    return [x if isinstance(x, str | None | type) else on_host(x)]
 
 
 SAME_BITS = {"paired", "pairwise", "rescore", "rerank", "search", "prepare", "Prepared", "merge", "sample"}

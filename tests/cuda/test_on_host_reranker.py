@@ -16,8 +16,8 @@ from conftest import flat_index, make
 import peaccel as pe
 from peaccel._utils.arrays import device_of, is_torch
 from peaccel.ops import _dispatch
+from peaccel.retrieval.faiss import faiss_reranker, indexed_items
 from peaccel.retrieval.faiss import index as faiss_index
-from peaccel.retrieval.faiss import indexed_items
 
 
 class Resources:
@@ -95,6 +95,31 @@ def test_rankings_are_those_of_the_cpu_and_stay_where_they_are(gpu):
     assert index.resources.streams == {0: "its own"}
 
 
+@pytest.mark.parametrize("first_stage", ["cosine", "surrogate"])
+def test_build_makes_an_index_on_the_gpu(gpu, monkeypatch, first_stage):
+    q, g, ids = items(4, 1), items(60, 2), np.arange(100, 160)
+
+    def moved(resources, device, index):
+        assert device == 0
+        if isinstance(index, faiss.IndexHNSW):
+            raise RuntimeError("Error in x at faiss/gpu/GpuCloner.cpp:1: Error: 'false' failed: no such index")
+        return GpuIndex(torch.from_numpy(index.reconstruct_n(0, index.ntotal)))
+
+    monkeypatch.setattr(faiss, "StandardGpuResources", object, raising=False)
+    monkeypatch.setattr(faiss, "index_cpu_to_gpu", moved, raising=False)
+    monkeypatch.setattr(faiss_reranker, "device_of", lambda x: "cuda:0" if is_torch(x) else device_of(x))
+    reranker = pe.FaissReranker.build(g, "Flat", first_stage, ids=ids)
+    assert isinstance(reranker.index, GpuIndex) and reranker.gallery is g
+    found = reranker.search(q, 5, shortlist=60)
+    want = pe.search(*(pe.Normal(d.mu.numpy(), d.var.numpy()) for d in (q, g)), 5)
+    np.testing.assert_array_equal(found.ids, ids[want.ids])
+    with pytest.raises(ValueError, match=r"^FaissReranker.build: FAISS has no IndexHNSWFlat on a GPU"):
+        pe.FaissReranker.build(g, "HNSW32", first_stage)
+    monkeypatch.delattr(faiss, "StandardGpuResources")
+    with pytest.raises(ImportError, match=r"has no GPU, on which the gallery is: pip install peaccel\[faiss-gpu\]$"):
+        pe.FaissReranker.build(g, "Flat", first_stage)
+
+
 def test_prepared_halves_and_features(gpu):
     q, g = items(3, 1), items(40, 2)
     unit = g.mu / g.mu.norm(dim=1, keepdim=True)
@@ -123,8 +148,6 @@ def test_what_a_gallery_on_a_gpu_cannot(gpu, tmp_path):
         ValueError, match=r"^FaissReranker: index is object_without_device on the CPU, expected one on cuda:0"
     ):
         pe.FaissReranker(type("object_without_device", (), {"search": None, "ntotal": 6, "d": 12})(), g)
-    with pytest.raises(ValueError, match=r"^FaissReranker: surrogate features are made by numpy, gallery is on a GPU"):
-        pe.FaissReranker(index, g, features="surrogate")
     reranker = pe.FaissReranker(index, g)
     for verb, arguments in (("add", (g,)), ("remove", ([0],)), ("upsert", (g, range(6))), ("compact", ())):
         with pytest.raises(TypeError, match=rf"^FaissReranker.{verb}: the gallery is on a GPU, where items cannot"):

@@ -42,7 +42,6 @@ __all__ = [
     "on_host",
     "quiet",
     "repeated",
-    "require_on_host",
     "require_same_kind",
     "widened",
 ]
@@ -318,16 +317,14 @@ def numpy_dtype(owner: str, dtype: Any) -> Any:
         raise ValueError(f"{owner}: expected float16, bfloat16, float32 or float64, got {dtype!r}") from None
 
 
-def require_on_host(owner: str, name: str, x: Array) -> None:
-    """Raises ValueError for a tensor on a GPU, as the work is done by numpy."""
-    if is_torch(x) and not x.is_cpu:
-        raise ValueError(f"{owner}: {name} is on {x.device}, expected numpy arrays or tensors on cpu")
+def on_host(x: Array, owner: str = "", name: str = "") -> np.ndarray[Any, Any]:
+    """The values of an array or a list in numpy, without gradients: a copy of a tensor on a GPU, else a view.
 
-
-def on_host(owner: str, name: str, x: Array) -> np.ndarray[Any, Any]:
-    """`as_numpy` of arrays and lists; ValueError for a tensor on a GPU, TypeError for a distribution."""
-    require_on_host(owner, name, x)
-    return as_numpy(x) if is_torch(x) or isinstance(x, np.ndarray) else from_given(owner, name, x)
+    bfloat16 is widened to float32. An error for what is no array names the function and its argument.
+    """
+    if is_torch(x):
+        return as_numpy(x.cpu())
+    return as_numpy(x) if isinstance(x, np.ndarray) else from_given(owner, name, x)
 
 
 def from_given(owner: str, name: str, x: Any, dtype: Any = None) -> np.ndarray[Any, Any]:

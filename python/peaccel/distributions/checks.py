@@ -159,7 +159,7 @@ def checked_candidates(owner: str, mu: Array, candidates: Array) -> Array:
 
 def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> Array:
     """[P] finite numbers as float64, at least one."""
-    found = on_host(owner, name, x)
+    found = on_host(x, owner, name)
     if found.ndim != 1 or found.dtype.kind not in "fiu" or not len(found) or length not in (None, len(found)):
         expected = f"({'P' if length is None else length},)"
         raise ValueError(
@@ -173,7 +173,7 @@ def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> 
 
 def flags(owner: str, name: str, x: Any, shape: tuple[int, ...]) -> Array:
     """Booleans of this shape, of booleans or of 0 and 1."""
-    found = on_host(owner, name, x)
+    found = on_host(x, owner, name)
     if found.shape != shape or not (found.dtype.kind in "biu" and ((found == 0) | (found == 1)).all()):
         what = f"shape {found.shape} and dtype {found.dtype}"
         raise ValueError(f"{owner}: {name} have {what}, expected booleans {shape}")
@@ -189,7 +189,7 @@ def require_shares(owner: str, **shares: Any) -> None:
 
 def class_numbers(owner: str, name: str, classes: Array, length: int) -> Array:
     """[length] the number of each item's class, from 0 on."""
-    names = on_host(owner, name, classes)
+    names = on_host(classes, owner, name)
     if names.shape != (length,):
         raise ValueError(f"{owner}: {name} have shape {names.shape}, expected ({length},)")
     require_classes(owner, name, names)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel import scores
-from peaccel._utils.arrays import as_numpy, from_given, is_torch
+from peaccel._utils.arrays import is_torch, on_host
 from peaccel.distributions import Distribution
 from peaccel.evaluation.columns import Metric
 from peaccel.metrics import Relevance
@@ -26,10 +26,8 @@ __all__ = [
     "answered",
     "as_scores",
     "as_truth",
-    "given",
     "numbers",
     "of_pairs",
-    "on_host",
     "warn_of_copies",
 ]
 
@@ -70,7 +68,7 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
     sides = [x.cpu() if is_torch(x) else x for x in (labels if pair else (labels,))]
     names = ("labels of queries", "labels of the gallery") if pair else ("labels",)
     for name, side, count in zip(names, sides, (queries, gallery), strict=False):
-        if (shape := given(owner, name, side).shape) != (count,):
+        if (shape := on_host(side, owner, name).shape) != (count,):
             raise ValueError(f"{owner}: {name} has shape {shape}, expected ({count},)")
     return as_relation(owner, sides[0], sides[1] if pair else None, names)
 
@@ -173,13 +171,3 @@ def numbers(owner: str, scores: Any, score: Score) -> NDArray[np.float64]:
     if np.isnan(found).any():
         raise ValueError(f"{owner}: score {score.label} is NaN for some pairs: see validate() of both sides")
     return found
-
-
-def on_host(x: Any) -> NDArray[Any]:
-    """An array, or a tensor on any device, as an array on the host; bfloat16 becomes float32."""
-    return as_numpy(x.cpu() if is_torch(x) else x)
-
-
-def given(owner: str, name: str, x: Any) -> NDArray[Any]:
-    """`on_host` of what a caller gave, which may be a list too."""
-    return on_host(x) if is_torch(x) or isinstance(x, np.ndarray) else from_given(owner, name, x)

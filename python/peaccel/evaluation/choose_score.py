@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, retrieval
-from peaccel._utils.arrays import quiet
+from peaccel._utils.arrays import on_host, quiet
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
 from peaccel.distributions.confidence import confidence
-from peaccel.evaluation.answers import answered, as_truth, of_pairs, on_host
+from peaccel.evaluation.answers import answered, as_truth, of_pairs
 from peaccel.evaluation.columns import Column, ranked, table
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, scores
+from peaccel._utils.arrays import on_host
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
-from peaccel.evaluation.answers import answered, as_truth, given, warn_of_copies
+from peaccel.evaluation.answers import answered, as_truth, warn_of_copies
 from peaccel.evaluation.identification import best_two, curve_of, novel_clusters
 from peaccel.evaluation.separation import calibration, probability
 from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
@@ -210,13 +211,13 @@ def choose_pair_threshold(
     """
     owner = "choose_pair_threshold"
     asked = _asked(owner, delta, wrong=wrong, far=far)
-    raw = given(owner, "scores", scores)
+    raw = on_host(scores, owner, "scores")
     pairs = finite_numbers(owner, "scores", raw)
     right = flags(owner, "match", match, (len(pairs),))
     units = (
         np.arange(len(pairs))
         if groups is None
-        else class_numbers(owner, "groups", given(owner, "groups", groups), len(pairs))
+        else class_numbers(owner, "groups", on_host(groups, owner, "groups"), len(pairs))
     )
     kind = "pairs" if groups is None else "groups"
     if units.max() < 1:

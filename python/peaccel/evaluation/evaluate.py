@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, given, of_pairs, warn_of_copies
+from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, warn_of_copies
 from peaccel.evaluation.columns import Metric, ranked
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.identification import best_two, identified, novel_clusters
@@ -129,7 +130,7 @@ def evaluate(
     truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = as_scores("evaluate", scores, (queries.kind, items.kind))
     depths = _depths(k, len(items) - truth.leave_one_out)
-    if quality is not None and (shape := given("evaluate", "quality", quality).shape) != (len(queries),):
+    if quality is not None and (shape := on_host(quality, "evaluate", "quality").shape) != (len(queries),):
         raise ValueError(f"evaluate: quality has shape {shape}, expected ({len(queries)},) like queries")
     of_novel = novel_clusters("evaluate", novel, novel_labels, queries)
     known = truth.sizes() > 0
@@ -246,7 +247,7 @@ def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:
 
 def _listed(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Pairs of rows that the caller listed, and which of them are right."""
-    rows, sides = given(owner, "pairs", pairs), (truth.queries, truth.gallery)
+    rows, sides = on_host(pairs, owner, "pairs"), (truth.queries, truth.gallery)
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2) integers")
     outside = np.flatnonzero((rows < 0) | (rows >= np.array(sides)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel._utils.arrays import from_given, quiet
+from peaccel._utils.arrays import on_host, quiet
 from peaccel.evaluation.formatting import percent
 
 __all__ = ["Interval", "Resamples", "mean_interval", "plainly", "simultaneous_intervals"]
@@ -168,11 +168,11 @@ def mean_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95
     -------
     NaN all three where no query has a value; without ends where there is but one class.
     """
-    given = from_given("mean_interval", "values", values, np.float64)
+    given = on_host(values, "mean_interval", "values").astype(np.float64)
     known = ~np.isnan(given)
     if not known.any():
         return Interval(np.nan, np.nan, np.nan)
-    return Resamples(from_given("mean_interval", "clusters", clusters)[known], seed).mean(given[known], level)
+    return Resamples(on_host(clusters, "mean_interval", "clusters")[known], seed).mean(given[known], level)
 
 
 @quiet
@@ -200,8 +200,8 @@ def simultaneous_intervals(
     ----------
     Romano & Wolf, Exact and Approximate Stepdown Methods for Multiple Hypothesis Testing, JASA 2005 (the first step).
     """
-    given = from_given("simultaneous_intervals", "values", values, np.float64)
+    given = on_host(values, "simultaneous_intervals", "values").astype(np.float64)
     known = ~np.isnan(given).any(1)
     if not known.any():
         return tuple(Interval(np.nan, np.nan, np.nan) for _ in given.T)
-    return Resamples(from_given("simultaneous_intervals", "clusters", clusters)[known], seed).means(given[known], level)
+    return Resamples(on_host(clusters, "simultaneous_intervals", "clusters")[known], seed).means(given[known], level)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from peaccel import metrics, retrieval
 from peaccel._utils import report
+from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import on_host
 from peaccel.evaluation.choose_score import RankedScore, ScoreChoice
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.formatting import Table

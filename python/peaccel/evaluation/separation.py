@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics
+from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution, Normal, Point
 from peaccel.distributions.confidence import confidence as of_items
-from peaccel.evaluation.answers import Answers, on_host
+from peaccel.evaluation.answers import Answers
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.fits.fit_match_probability import fit_match_probability

@@ -9,10 +9,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
+from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
 from peaccel.distributions.fuse import fuse, rules
-from peaccel.evaluation.answers import as_scores, given, of_pairs
+from peaccel.evaluation.answers import as_scores, of_pairs
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, save_json
@@ -119,7 +120,7 @@ def evaluate_templates(
     """
     owner = "evaluate_templates"
     named = as_scores(owner, scores, (d.kind, d.kind))
-    groups, identity = given(owner, "templates", templates), given(owner, "labels", labels)
+    groups, identity = on_host(templates, owner, "templates"), on_host(labels, owner, "labels")
     for name, x in (("templates", groups), ("labels", identity)):
         if x.shape != (len(d),):
             raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({len(d)},), one for each item")
@@ -132,7 +133,7 @@ def evaluate_templates(
     if pairs is None:
         rows, same = verification_pairs(identity[first], None, seed, different=DIFFERENT)
     else:
-        asked = given(owner, "pairs", pairs)
+        asked = on_host(pairs, owner, "pairs")
         if asked.ndim != 2 or asked.shape[1] != 2:
             raise ValueError(f"{owner}: pairs has shape {asked.shape}, expected (P, 2)")
         rows = np.searchsorted(names, asked).clip(max=len(names) - 1)

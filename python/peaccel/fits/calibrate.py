@@ -108,7 +108,7 @@ def _calibrate_one(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset:
     kind = require_kind("calibrate", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
     rows, same = _labelled_pairs("calibrate", {"d": d}, pairs, labels)
     first, second = _different_rows("calibrate", rows[same], "one identity")
-    mu, spread = (on_host("calibrate", "d", x) for x in d.arrays)
+    mu, spread = (on_host(x, "calibrate", "d") for x in d.arrays)
     if kind == "normal_diagonal":
         differences = _Differences(mu, spread, first, second)
         few = differences.some(-(-len(first) * d.dim // FEW))
@@ -195,7 +195,7 @@ def fit_shift(d: Distribution, pairs: ArrayLike, labels: ArrayLike) -> float:
     means = []
     for label, what in ((True, "one identity"), (False, "different identities")):
         first, second = _different_rows("fit_shift", rows[same == label], what)
-        means.append(_by_blocks(_cosine, on_host("fit_shift", "d", d.mu), first, second).mean())
+        means.append(_by_blocks(_cosine, on_host(d.mu, "fit_shift", "d"), first, second).mean())
     return float(sum(means) / 2)
 
 
@@ -204,7 +204,7 @@ def fit_shift(d: Distribution, pairs: ArrayLike, labels: ArrayLike) -> float:
 
 def _labelled_pairs(owner: str, sides: dict[str, Distribution], pairs: Array, labels: Array) -> tuple[Array, Array]:
     """Rows of the one distribution or the two, [P, 2], and booleans [P]."""
-    rows, same = (on_host(owner, name, x) for name, x in (("pairs", pairs), ("labels", labels)))
+    rows, same = (on_host(x, owner, name) for name, x in (("pairs", pairs), ("labels", labels)))
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs have shape {rows.shape} and dtype {rows.dtype}, expected integers (P, 2)")
     if same.shape != rows.shape[:1] or not (same.dtype.kind in "biu" and ((same == 0) | (same == 1)).all()):

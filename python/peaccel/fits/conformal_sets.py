@@ -113,7 +113,7 @@ def conformal_sets(
 
 def _falling(owner: str, scores: Any) -> np.ndarray[Any, Any]:
     """[Q, K] scores as float64, best first, -inf where there are no more answers."""
-    found = on_host(owner, "scores", scores)
+    found = on_host(scores, owner, "scores")
     if found.ndim != 2 or found.dtype.kind not in "fiu" or not found.size:
         raise ValueError(f"{owner}: scores have shape {found.shape} and dtype {found.dtype}, expected numbers (Q, K)")
     found = found.astype(np.float64)

@@ -139,10 +139,10 @@ def _checked(x: Any, labels: Array, dim: int | None, length_norm: bool, shrinkag
     owner = "fit_plda"
     if isinstance(x, Distribution) and x.kind != "point":
         raise TypeError(f"{owner}: x is {x.kind}, expected an array or a Point: both covariances are the model's own")
-    rows = on_host(owner, "x", x.mu if isinstance(x, Distribution) else as_array(x, owner, "x"))
+    rows = on_host(x.mu if isinstance(x, Distribution) else as_array(x, owner, "x"))
     if rows.ndim != 2 or not rows.size:
         raise ValueError(f"{owner}: x has shape {rows.shape}, expected (N, D)")
-    names = on_host(owner, "labels", labels)
+    names = on_host(labels, owner, "labels")
     if names.shape != rows.shape[:1]:
         raise ValueError(f"{owner}: labels have shape {names.shape}, expected ({len(rows)},)")
     require_classes(owner, "labels", names)

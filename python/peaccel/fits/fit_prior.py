@@ -104,7 +104,7 @@ def fit_prior(*given: Any, **named: Any) -> Any:
 
 def _fit_prior_one(d: Distribution[ArrayT], labels: ArrayLike) -> Prior[ArrayT]:
     _require_positions("d", d)
-    mu = on_host("fit_prior", "d", d.mu)
+    mu = on_host(d.mu, "fit_prior", "d")
     names = _names("labels", labels, len(d))
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     items, groups = len(mu), len(sizes)
@@ -158,7 +158,7 @@ def _require_positions(name: str, d: object) -> None:
 
 
 def _names(name: str, labels: Array, items: int) -> Array:
-    names = on_host("fit_prior", name, labels)
+    names = on_host(labels, "fit_prior", name)
     if names.shape != (items,):
         raise ValueError(f"fit_prior: {name} have shape {names.shape}, expected ({items},)")
     require_classes("fit_prior", name, names)

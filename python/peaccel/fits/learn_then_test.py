@@ -277,6 +277,6 @@ def _one_of_each(owner: str, name: str, classes: Array, length: int, seed: int) 
 
 def _above(value: float, like: Any) -> float:
     """The next greater number in the dtype in which numbers were given, so that it parts them in that dtype too."""
-    dtype = np.asarray(on_host("thresholds", "values", like)).dtype
+    dtype = np.asarray(on_host(like, "thresholds", "values")).dtype
     dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
     return float(np.nextafter(dtype.type(value), dtype.type(math.inf)))

@@ -169,7 +169,7 @@ def _like(x: Array, like: Array) -> Array:
 
 
 def _float64(name: str, x: Any) -> Numpy:
-    found = on_host("Plda", name, x)
+    found = on_host(x, "Plda", name)
     if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
         raise ValueError(f"Plda: {name} are of dtype {found.dtype} or not finite, expected finite numbers")
     return found.astype(np.float64)

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 
-from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, is_torch, namespace, quiet
+from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, is_torch, namespace, on_host, quiet
 from peaccel.distributions import Distribution
 
 __all__ = [
@@ -391,4 +391,4 @@ def _without(ranking: R, refused: Any) -> R:
 
 def _numbers(x: Any) -> Numpy:
     """Numbers of either kind of array, or of lists, as float64 on the host."""
-    return np.asarray(as_numpy(x) if is_torch(x) else x, np.float64)
+    return np.asarray(on_host(x), np.float64)

@@ -105,7 +105,7 @@ def _centred(owner: str, sides: Mapping[str, Distribution], rows: Iterable[Array
     """Pairs of rows, from each side of which its mean is subtracted; a point's variance is 0."""
     found = []
     for (name, d), side in zip(sides.items(), rows, strict=True):
-        mu, *var = (on_host(owner, name, x) for x in d.arrays)
+        mu, *var = (on_host(x, owner, name) for x in d.arrays)
         given = _Side(mu, var[0] if var else np.zeros(len(mu)), side)
         found.append(replace(given, mean=sum(mu.sum(0) for mu, _ in given.blocks()) / len(side)))
     return _Pairs(tuple(found))

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils import npy_files
-from peaccel._utils.arrays import bfloat16, is_torch
+from peaccel._utils.arrays import bfloat16, is_torch, on_host
 from peaccel._utils.atomic_files import PathLike, aside, check_output, check_suffix
 from peaccel._utils.table_paths import TABLES, is_table
 from peaccel.io._arrow_columns import column_of_file
 from peaccel.io._arrow_sources import arrow
 
-__all__ = ["SEVERAL", "existing", "on_host", "read", "write", "write_table", "write_text"]
+__all__ = ["SEVERAL", "existing", "read", "write", "write_table", "write_text"]
 
 SEVERAL = (".npz", ".safetensors")  # suffixes of files with more than one array
 
@@ -80,7 +80,7 @@ def _load(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
 def write(path: PathLike, suffixes: Sequence[str], arrays: Mapping[str, Any]) -> None:
     """Write arrays or tensors under their names, an .npy file's only one without."""
     path = Path(path)
-    plain: dict[str, Any] = {key: np.ascontiguousarray(on_host(x)) for key, x in arrays.items()}
+    plain: dict[str, Any] = {key: np.ascontiguousarray(on_host(x) if is_torch(x) else x) for key, x in arrays.items()}
     safetensors = _safetensors() if path.suffix == ".safetensors" else None
 
     def save(fresh: Path) -> None:
@@ -114,11 +114,6 @@ def _write(path: PathLike, suffixes: Sequence[str], save: Callable[[Path], objec
     except Exception as error:  # OSError, but safetensors has errors of its own
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise OSError(f"{path}: cannot be written ({reason})") from None
-
-
-def on_host(x: Any) -> Any:
-    """An array, or the numpy array of a tensor; anything else as it is."""
-    return x.detach().cpu().numpy() if is_torch(x) else x
 
 
 def _safetensors() -> Any:

@@ -8,12 +8,11 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Numpy, from_given
+from peaccel._utils.arrays import Numpy, is_torch, on_host
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.table_paths import columns_in
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
-from peaccel.io._array_files import on_host
 from peaccel.io._arrow_columns import column_of, ids_of, numbers_of, require_column
 from peaccel.io._arrow_sources import Table, TableSource, arrow, in_blocks, opened, opened_file
 from peaccel.io.states import distribution_of, in_float32, to_state
@@ -141,10 +140,10 @@ def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns
     require_distribution("to_arrow", "distribution", distribution)
     pa = arrow()
     own = {key: on_host(x) for key, x in to_state(in_float32(distribution)).items()}
-    given = own if ids is None else {"id": from_given("to_arrow", "ids", on_host(ids)), **own}
+    given = own if ids is None else {"id": on_host(ids, "to_arrow", "ids"), **own}
     if taken := given.keys() & columns.keys():
         raise ValueError(f"to_arrow: column {min(taken)} is there already, expected another name")
-    given |= {name: on_host(x) for name, x in columns.items()}
+    given |= {name: on_host(x) if is_torch(x) else x for name, x in columns.items()}
     return pa.table({name: column_of("to_arrow", name, x, len(distribution)) for name, x in given.items()})
 
 

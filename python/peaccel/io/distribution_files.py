@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peaccel._utils.arrays import Numpy, bfloat16, dtype_name
+from peaccel._utils.arrays import Numpy, bfloat16, dtype_name, on_host
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.table_paths import is_table
 from peaccel.distributions import Distribution
-from peaccel.io._array_files import SEVERAL, on_host, read, write
+from peaccel.io._array_files import SEVERAL, read, write
 from peaccel.io.arrow_tables import distribution_in_file
 from peaccel.io.states import distribution_of, in_float32, to_state
 

@@ -7,9 +7,8 @@ from typing import Any, Literal, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel._utils.arrays import Numpy, from_given, quiet
+from peaccel._utils.arrays import Numpy, on_host, quiet
 from peaccel.distributions import Normal, VonMisesFisher
-from peaccel.io._array_files import on_host
 
 __all__ = ["from_ensemble"]
 
@@ -115,8 +114,7 @@ def from_ensemble(
 def _stacked(owner: str, embeddings: Any) -> Floats:
     """The embeddings stacked as [M, N, D] of finite numbers, float64 or float32."""
     given = embeddings if isinstance(embeddings, (list, tuple)) else [embeddings]
-    plain = (on_host(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x) for x in given)
-    arrays = [from_given(owner, "embeddings", x) for x in plain]
+    arrays = [on_host(x, owner, "embeddings") for x in given]
     for x in arrays:
         if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
             raise TypeError(f"{owner}: embeddings must be arrays of floats, got {x.dtype}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from peaccel._utils.arrays import Numpy
+from peaccel._utils.arrays import Numpy, on_host
 from peaccel._utils.atomic_files import PathLike
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import (
@@ -23,7 +23,7 @@ from peaccel.fits.records import (
     Prior,
     Selection,
 )
-from peaccel.io._array_files import existing, on_host, write_text
+from peaccel.io._array_files import existing, write_text
 from peaccel.io.states import Fit, Plain, to_state
 
 __all__ = ["read_fit", "write_fit"]

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel._utils.arrays import Numpy, from_given, quiet
+from peaccel._utils.arrays import Numpy, on_host, quiet
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
-from peaccel.io._array_files import on_host, read
+from peaccel.io._array_files import read
 
 __all__ = ["from_norms", "from_pcmepp", "from_pfe", "from_prolip", "from_url"]
 
@@ -251,10 +251,8 @@ def _floats(owner: str, name: str, x: Any) -> Floats:
     """An array, a tensor or a file of one array, of finite numbers, as float64 or float32."""
     if isinstance(x, (str, Path)):
         x = read(x, (name,))[name]
-    if str(getattr(x, "dtype", "")) == "torch.bfloat16":
-        x = x.float()
     try:
-        found = from_given(owner, name, on_host(x))
+        found = on_host(x, owner, name)
     except ValueError:  # rows of different lengths
         raise TypeError(f"{owner}: {name} must be an array, got {type(x).__name__}") from None
     if found.dtype.kind not in "fiu" and found.dtype.name != "bfloat16":

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel._utils.arrays import from_given
+from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
-from peaccel.io._array_files import SEVERAL, on_host, read, write, write_table, write_text
+from peaccel.io._array_files import SEVERAL, read, write, write_table, write_text
 
 __all__ = ["RANKINGS", "read_candidates", "read_ids", "read_labels", "read_ranking", "write_ranking"]
 
@@ -147,14 +147,15 @@ def write_ranking(path: PathLike, ranking: tuple[Any, Any], queries: Any = None)
     0,1,20,-0.5
     0,2,10,-1.5
     """
-    scores, ids = map(on_host, ranking)
+    scores, ids = (on_host(x) for x in ranking)
     suffix = Path(path).suffix
     if queries is not None and suffix not in LINES:
         raise ValueError(f"{path}: has no place for ids of queries, expected {' or '.join(LINES)}")
     if suffix in LINES:
         _write_lines(path, scores, ids, np.arange(len(ids)) if queries is None else queries)
     elif suffix == ".json":
-        finite: Any = np.where(np.isfinite(scores), scores, None)
+        finite = scores.astype(object)
+        finite[~np.isfinite(scores)] = None
         write_text(path, RANKINGS, json.dumps({"scores": finite.tolist(), "ids": ids.tolist()}) + "\n")
     elif suffix == ".safetensors" and ids.dtype.kind == "U":
         raise ValueError(f"{path}: safetensors holds no strings, as the ids are; expected another suffix")
@@ -164,7 +165,7 @@ def write_ranking(path: PathLike, ranking: tuple[Any, Any], queries: Any = None)
 
 def _write_lines(path: PathLike, scores: NDArray[Any], ids: NDArray[Any], queries: Any) -> None:
     """A line for each item found."""
-    named = from_given("write_ranking", "queries", on_host(queries))
+    named = on_host(queries, "write_ranking", "queries")
     if named.shape != ids.shape[:1]:
         raise ValueError(f"write_ranking: queries has shape {named.shape}, expected ({len(ids)},)")
     rows, places = np.nonzero(ids != "" if ids.dtype.kind == "U" else ids >= 0)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel._utils.arrays import NotArrayError, from_given
+from peaccel._utils.arrays import NotArrayError, from_given, is_torch, on_host
 from peaccel._utils.suggestions import require_classes
 
 __all__ = [
@@ -21,20 +21,12 @@ __all__ = [
 
 
 def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None) -> NDArray[Any]:
-    """An array, a list, a column of a table or a tensor on the CPU as an array of as many axes as "(Q, K)" has."""
-    tensor: Any = x
+    """An array, a list, a column of a table or a tensor as an array of as many axes as "(Q, K)" has."""
     try:
-        given: Any = tensor.detach() if hasattr(tensor, "detach") else x
-        # numpy has no bfloat16, the dtype of confidences of items that have it.
-        wide = given.float() if str(getattr(given, "dtype", "")) == "torch.bfloat16" else given
-        array = from_given(owner, name, wide, dtype)
+        array = from_given(owner, name, on_host(x) if is_torch(x) else x, dtype)
     except NotArrayError:
         raise
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # rows of different lengths, words for numbers, tensors on a GPU
+    except (TypeError, ValueError) as error:  # rows of different lengths, words for numbers
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{owner}: {name} cannot be an array of shape {shape} ({reason})") from None
     if array.ndim != len(shape.strip("(),").split(",")):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from peaccel._utils.arrays import on_host
 from peaccel.metrics._numbers import as_flags, as_numbers, require_length
 
 __all__ = ["precision_recall_auc", "precision_recall_auc_at_1"]
@@ -52,7 +53,7 @@ def precision_recall_auc(relevant_scores: ArrayLike, blocks: Iterable[ArrayLike]
     levels, found = np.unique(as_numbers(owner, "relevant_scores", relevant_scores, "(P,)"), return_counts=True)
     between = np.zeros(len(levels) + 1, np.int64)  # pairs between two levels, the first ones below all
     for block in blocks:
-        scores = np.ravel(np.asarray(block, np.float64))
+        scores = np.ravel(on_host(block)).astype(np.float64)
         if np.isnan(scores).any():
             raise ValueError(f"{owner}: {np.isnan(scores).sum()} scores of a block are NaN")
         between += np.bincount(np.searchsorted(levels, scores, side="right"), minlength=len(between))

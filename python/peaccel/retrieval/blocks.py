@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, as_numpy, device_of, dtype_name, is_torch, namespace
+from peaccel._utils.arrays import Array, device_of, dtype_name, is_torch, namespace, on_host
 from peaccel._utils.seeds import as_seed, is_source
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
@@ -114,7 +114,7 @@ class BlockPlans:
             *others, var = block.arrays
             arrays = [*others, var[namespace(var).arange(len(var))]]
             return type(block)(*arrays)
-        elif self._weighted and not (own is not None and np.array_equal(_host(own), _host(self._common))):
+        elif self._weighted and not (own is not None and np.array_equal(on_host(own), on_host(self._common))):
             what = f"{self.score.name}: the block of gallery from row {first_row} on"
             raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
         return block
@@ -134,7 +134,7 @@ class ListedRows:
     def __init__(self, owner: str, queries: Distribution, candidates: Array) -> None:
         self._owner = owner
         self._given = checked_candidates(owner, queries.mu, candidates)
-        self._rows = _host(self._given)
+        self._rows = on_host(self._given)
         self.shape = self._rows.shape
         self._refuse(self._rows < -1, "")
 
@@ -158,10 +158,6 @@ class ListedRows:
             query, column = np.argwhere(wrong)[0]
             what = f"candidates of query {query} hold id {self._rows[query, column]}"
             raise ValueError(f"{self._owner}: {what}, expected -1 (none) or a row of the gallery{known}")
-
-
-def _host(x: Array) -> np.ndarray[Any, Any]:
-    return as_numpy(x.cpu()) if is_torch(x) else as_numpy(x)
 
 
 def _like(x: Array, values: np.ndarray[Any, Any]) -> Array:

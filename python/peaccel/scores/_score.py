@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, as_numpy, is_torch
+from peaccel._utils.arrays import Array, is_torch, on_host
 from peaccel._utils.seeds import SEEDS, as_integer, as_seed, is_source
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
@@ -194,7 +194,7 @@ def _equal(x: Any, y: Any) -> bool:
 
 
 def _host(value: Any) -> Any:
-    return as_numpy(value.cpu()) if is_torch(value) else value
+    return on_host(value) if is_torch(value) else value
 
 
 def _spelled(value: Any) -> str:

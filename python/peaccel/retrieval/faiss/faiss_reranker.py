@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import ArrayT, KindT, require_on_host
+from peaccel._utils.arrays import ArrayT, KindT, device_of
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
@@ -17,7 +17,7 @@ from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss import serialization
 from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
 from peaccel.retrieval.faiss.indexed_items import Indexed
-from peaccel.retrieval.faiss.items import Ids, RowsAndIds, StoredItems, checked_ids
+from peaccel.retrieval.faiss.items import Ids, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
 from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_features, first_vectors
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.prepared import Prepared
@@ -103,7 +103,7 @@ class FaissReranker(Generic[ArrayT]):
             gallery.check_signs()
             prepared = Prepared(gallery.detach(), record, pack=False)
         indexed = Indexed.given(index, prepared.distribution, ids)
-        features = checked_features(features, record, prepared.distribution, on_gpu=indexed.on_gpu)
+        features = checked_features(features, record, prepared.distribution)
         self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
 
     def _set(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
@@ -137,9 +137,10 @@ class FaissReranker(Generic[ArrayT]):
         Parameters
         ----------
         gallery
-            G items.
+            G items; of one on a GPU the index is moved there, which takes faiss-gpu.
         factory
-            A FAISS factory string, such as "Flat", "HNSW32", "IVF1024,Flat", "IVF1024,PQ32".
+            A FAISS factory string, such as "Flat", "HNSW32", "IVF1024,Flat", "IVF1024,PQ32"; on a GPU there are flat
+            and IVF indexes.
         first_stage
             What the index ranks by. "cosine": directions, by inner product. "surrogate": `first_stage_features`, which
             follow the score, by inner product in "Flat". Other indexes rank by L2, where inner products of vectors as
@@ -154,24 +155,30 @@ class FaissReranker(Generic[ArrayT]):
         Raises
         ------
         ImportError
-            FAISS is not installed.
+            FAISS is not installed, or has no GPU where the gallery is on one.
         TypeError
             gallery is not a distribution; the score has no surrogate.
         ValueError
-            A factory string that FAISS does not take; an unknown first stage; ids as for the constructor.
+            A factory string that FAISS does not take, or has no index for on a GPU; an unknown first stage; ids as for
+            the constructor.
         """
         if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
         record = get(score).snapshot()
         require_distribution(record.name, "gallery", gallery)
-        require_on_host("FaissReranker.build", "gallery", gallery.mu)
         checked = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
+        on_gpu = device_of(gallery.mu) not in ("numpy", "cpu")
         gallery = gallery.detach()
         gallery.check_signs()
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = faiss_index.built(vectors, factory, inner_product=radius is None)
-        items = StoredItems(gallery, checked, by_row=True)
-        reranker: FaissReranker[Any] = cls._of(Indexed(index, items), Vectors(features, record, index.d, radius))
+        items: RowsAndIds = StoredItems(gallery, checked, by_row=True)
+        if on_gpu:
+            index = faiss_index.moved_to_gpu(index, gallery.mu)
+            items = StoredItemsOnGpu(gallery, checked, by_row=True)
+        reranker: FaissReranker[Any] = cls._of(
+            Indexed(index, items), Vectors(features, record, index.d, radius, on_gpu=on_gpu)
+        )
         return reranker
 
     def search(

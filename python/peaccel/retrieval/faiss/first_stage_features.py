@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from peaccel._utils.arrays import as_numpy, quiet, require_on_host
+from peaccel._utils.arrays import on_host, quiet
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import converted, require_distribution
 from peaccel.retrieval.faiss.linearisation import EXPANSIONS, Double, Expansion, Typical, multiples
@@ -98,7 +98,6 @@ def first_stage_reference(
     expansion = _expansion(record, pair)
     samples = []
     for name, d in (("queries", queries), ("gallery", gallery)):
-        require_on_host("first_stage_reference", name, d.mu)
         if not len(d):
             raise ValueError(f"first_stage_reference: {name} has no items, expected at least one")
         samples.append(d[:: -(-len(d) // LOOKED_AT)])
@@ -151,8 +150,8 @@ def first_stage_features(
 
     Returns
     -------
-    float32 [N, width], a numpy array, narrower where all queries are equally uncertain. For an index by L2 see
-    `FaissReranker.build`.
+    float32 [N, width], a numpy array wherever d lies, narrower where all queries are equally uncertain. For an index by
+    L2 see `FaissReranker.build`.
 
     Raises
     ------
@@ -178,7 +177,6 @@ def first_stage_features(
     """
     record = get(score)
     require_distribution(record.name, "d", d)
-    require_on_host("first_stage_features", "d", d.mu)
     if side not in ("gallery", "query"):
         raise ValueError(f"first_stage_features: side {side!r}, expected 'gallery' or 'query'")
     if reference is None:
@@ -231,14 +229,14 @@ def _completed(columns: Double, offset: Double) -> Double:
 def _inputs(d: Distribution, pair: Pair, score: Score, side: str) -> tuple[Double, Double]:
     """The inputs of the pair's op in float64: means [N, D], and uncertainties [N, 1] or [N, D]."""
     features = pair.query if side == "query" else pair.gallery
-    mu, uncertainty = (as_numpy(x) for x in features(converted(d.detach(), "float64"), score.params))
+    mu, uncertainty = (on_host(x) for x in features(converted(d.detach(), "float64"), score.params))
     return mu, uncertainty.reshape(len(mu), -1)
 
 
 def _typical(
     score: Score, pair: Pair, queries: tuple[Double, Double], gallery: tuple[Double, Double], items: Distribution
 ) -> Typical:
-    shared = as_numpy(pair.shared(converted(items.detach(), "float64").mu, score.params))
+    shared = on_host(pair.shared(converted(items.detach(), "float64").mu, score.params))
     own = np.median(queries[1], axis=0)
     steps = np.unique(np.r_[np.quantile(multiples(queries[1], own), QUANTILES), 1.0])
     return Typical(own, np.median(gallery[1], axis=0), steps, gallery[0].mean(0), shared)

@@ -28,6 +28,7 @@ __all__ = [
     "graph",
     "id_selector",
     "mapped",
+    "moved_to_gpu",
     "parameters",
     "read",
     "refill",
@@ -277,6 +278,19 @@ def built(vectors: np.ndarray[Any, Any], factory: str, *, inner_product: bool) -
         what = f"factory {factory!r} cannot be trained on {count} items: {_reason(error)}"
         raise ValueError(f"FaissReranker.build: {what}") from None
     return index
+
+
+def moved_to_gpu(index: Any, like: Array) -> Any:
+    """The index on the GPU of a tensor; ImportError where FAISS has no GPU, ValueError where it has no such index."""
+    faiss = _faiss()
+    if not hasattr(faiss, "StandardGpuResources"):
+        what = f"FAISS {faiss.__version__} has no GPU, on which the gallery is"
+        raise ImportError(f"FaissReranker.build: {what}: pip install peaccel[faiss-gpu]")
+    try:
+        return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), place(like)[0], index)
+    except RuntimeError as error:
+        what = f"FAISS has no {type(index).__name__} on a GPU ({_reason(error)}), expected a flat or an IVF index"
+        raise ValueError(f"FaissReranker.build: {what}") from None
 
 
 def _reason(error: RuntimeError) -> str:

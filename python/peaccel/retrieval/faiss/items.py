@@ -295,11 +295,11 @@ class StoredItems:
 class StoredItemsOnGpu:
     """`RowsAndIds` of a gallery on a GPU, whose items stay as they are; ids are looked up on the GPU too."""
 
-    by_row = False
     removed = 0
 
-    def __init__(self, gallery: Distribution, ids: Ints | None = None) -> None:
+    def __init__(self, gallery: Distribution, ids: Ints | None = None, by_row: bool = False) -> None:
         self.gallery = self.present = gallery
+        self.by_row = by_row
         self.ids = np.arange(len(gallery)) if ids is None else ids
         self._ids: Array = None
         if ids is not None:
@@ -316,7 +316,7 @@ class StoredItemsOnGpu:
         return self._ids is not None
 
     def rows_of_labels(self, labels: Array) -> Array:
-        if self._ids is None or not len(self):
+        if self.by_row or self._ids is None or not len(self):
             return labels
         torch: Any = sys.modules["torch"]
         near = torch.searchsorted(self._ascending, labels).clamp(max=len(self) - 1)
@@ -353,7 +353,7 @@ def checked_ids(owner: str, ids: Array, size: int | None = None, expected: str =
 
 def _given(owner: str, name: str, ids: Array) -> Ids:
     """An array of ids; objects that are all strings, as data frames hold them, as plain strings."""
-    given = on_host(owner, name, ids)
+    given = on_host(ids, owner, name)
     if given.dtype.kind == "U" and not isinstance(ids, np.ndarray):
         given = np.array(ids, object)  # numpy made strings of the numbers among them
     strings = given.dtype.kind == "T" or (given.dtype == object and all(isinstance(x, str) for x in given.ravel()))

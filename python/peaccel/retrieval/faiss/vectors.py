@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, as_array, as_numpy, require_same_kind
+from peaccel._utils.arrays import Array, as_array, as_numpy, on_host, require_same_kind
 from peaccel.distributions import Distribution
 from peaccel.retrieval.faiss.first_stage_features import (
     FirstStageReference,
@@ -25,15 +25,13 @@ HEADROOM = 1.1  # how much longer than the longest at first the features of an a
 FirstStage: TypeAlias = Literal["mu", "unit", "surrogate"] | FirstStageReference | Callable[[Distribution], Array]
 
 
-def checked_features(features: FirstStage, score: Score, gallery: Distribution, *, on_gpu: bool) -> FirstStage:
+def checked_features(features: FirstStage, score: Score, gallery: Distribution) -> FirstStage:
     """The features after checks; "surrogate" as the reference of the gallery."""
     is_reference = isinstance(features, FirstStageReference)
     known = isinstance(features, str) and features in ("mu", "unit", "surrogate")
     if not (known or callable(features) or is_reference):
         got = features if isinstance(features, str) else type(features).__name__
         raise ValueError(f"FaissReranker: features {got!r}, expected 'mu', 'unit', 'surrogate' or a callable")
-    if on_gpu and (features == "surrogate" or is_reference):
-        raise ValueError("FaissReranker: surrogate features are made by numpy, gallery is on a GPU; give a callable")
     if isinstance(features, FirstStageReference) and features.score != score:
         raise ValueError(f"FaissReranker: features are for score {features.score.label}, got {score.label}")
     return first_stage_reference(gallery, score) if features == "surrogate" else features
@@ -92,6 +90,8 @@ class Vectors:
         return _directions(items) if self.features == "unit" else as_numpy(items.mu)
 
     def _on_gpu(self, items: Distribution) -> Array:
+        if isinstance(self.features, FirstStageReference):
+            return items.mu.new_tensor(self._on_cpu(items, "query", "queries")).float()
         vectors = self.features(items) if callable(self.features) else items.mu.detach().float()
         if self.features == "unit":
             vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-38)
@@ -115,7 +115,7 @@ def first_vectors(
 
 def _directions(d: Distribution) -> np.ndarray[Any, Any]:
     """mu scaled to norm 1, float32 [N, D]; a zero vector stays zero."""
-    mu = as_numpy(d.mu).astype(np.float32)
+    mu = on_host(d.mu).astype(np.float32)
     norms = np.linalg.norm(mu, axis=1, keepdims=True)
     return mu / np.where(norms > 0, norms, 1)
 

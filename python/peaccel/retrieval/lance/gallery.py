@@ -564,7 +564,7 @@ class Gallery:
 
     def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, Numpy]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
-        given = on_host(owner, "ids", ids)
+        given = on_host(ids, owner, "ids")
         none = given == ("" if self._table.nothing[1].dtype.kind == "U" else -1)
         if given.ndim != 2 or len(given) != len(queries):
             raise ValueError(f"{owner}: ids have shape {given.shape}, expected ({len(queries)}, K): a row per query")

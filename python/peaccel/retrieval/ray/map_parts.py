@@ -150,7 +150,7 @@ def _told(value: Any) -> Any:
     arrays = value.arrays if isinstance(value, Distribution) else (value,)
     if not all(is_torch(x) or isinstance(x, np.ndarray) for x in arrays):
         return value
-    sums = [zlib.crc32(np.ascontiguousarray(on_host("map_parts", "settings", x)).tobytes()) for x in arrays]
+    sums = [zlib.crc32(np.ascontiguousarray(on_host(x, "map_parts", "settings")).tobytes()) for x in arrays]
     return f"{value!r}, crc32 {' '.join(f'{x:08x}' for x in sums)}"
 
 

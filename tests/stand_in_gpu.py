@@ -1,0 +1,99 @@
+"""Tensors that say they are on a GPU and whose numbers lie on the host: what refuses them, or mixes them with others,
+fails here as it would there.
+"""
+
+import contextlib
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from peaccel.ops import _cpu, _dispatch
+
+CUDA = torch.device("cuda", 0)
+SAYS = {
+    torch.Tensor.is_cpu.__get__: False,
+    torch.Tensor.is_cuda.__get__: True,
+    torch.Tensor.device.__get__: CUDA,
+}
+TO_HOST = (torch.Tensor.numpy, torch.Tensor.__array__)
+TAKE_BOTH = {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.copy_, torch.Tensor.index_put_}
+"""Functions that torch lets take a tensor on the host beside one on a GPU."""
+
+
+class OnGpu(torch.Tensor):
+    """A tensor on the stand-in of a GPU."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in SAYS:
+            return SAYS[func]
+        if func in TO_HOST:
+            raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+        tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+        mixed = any(not isinstance(x, OnGpu) and x.ndim for x in tensors)
+        if mixed and func not in TAKE_BOTH and not _moves(func, args, kwargs):
+            raise RuntimeError(f"Expected all tensors to be on the same device, but found two ({func})")
+        if func is torch.Tensor.cpu:
+            return _plain(args[0]).clone()
+        target = _target(func, args, kwargs)
+        if target is not None:
+            args, kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (args, kwargs))
+            args = tuple("cpu" if isinstance(x, str) and x.startswith("cuda") else x for x in args)
+            kwargs = {key: "cpu" if key == "device" else x for key, x in kwargs.items()}
+        with torch._C.DisableTorchFunctionSubclass():
+            found = func(*tree_map_only(OnGpu, _plain, args), **tree_map_only(OnGpu, _plain, kwargs))
+        on_host = target is not None and torch.device(target).type == "cpu"
+        return found if on_host else tree_map_only(torch.Tensor, on_gpu, found)
+
+
+def _plain(x):
+    return x.as_subclass(torch.Tensor)
+
+
+def on_gpu(x):
+    """The tensor, on the stand-in."""
+    return x.as_subclass(OnGpu)
+
+
+def _target(func, args, kwargs):
+    """The device that a call names."""
+    named = [kwargs.get("device"), *(args[1:] if func is torch.Tensor.to else ())]
+    known = [x for x in named if isinstance(x, torch.device) or (isinstance(x, str) and x.startswith(("cpu", "cuda")))]
+    return known[0] if known else None
+
+
+def _moves(func, args, kwargs):
+    named = func is torch.Tensor.to and _target(func, args, kwargs) is not None
+    return named or func in (torch.as_tensor, torch.tensor)
+
+
+class _Factories(TorchFunctionMode):
+    """What is made on, or moved to, "cuda" is made here and says that it is there."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        target = _target(func, args, kwargs)
+        if target is None or torch.device(target).type != "cuda":
+            return func(*args, **kwargs)
+        return OnGpu.__torch_function__(func, types, args, kwargs)
+
+
+def _here(function):
+    """A function of `_cpu` for tensors on the stand-in."""
+
+    def called(op, *args):
+        found = function(op, *tree_map_only(OnGpu, _plain, args))
+        return tree_map_only(torch.Tensor, on_gpu, found)
+
+    return called
+
+
+@contextlib.contextmanager
+def stand_in(monkeypatch):
+    """Kernels of GPUs are those of the host, while tensors keep saying where they are."""
+    kernels = _dispatch.Kernels(_dispatch._score_tensors, _here(_cpu.rerank), _here(_cpu.search))
+    monkeypatch.setattr(_dispatch, "_ON_GPU", kernels)
+    with _Factories():
+        yield
