@@ -113,7 +113,7 @@ def expected_limits(score, q, g, dtype):
 
 
 def expected(score, q, g, dtype, nearly=None):
-    """(value, size) [Q, G] by the reference, from the items as the verbs round them to this dtype, or as `wide` says."""
+    """(value, size) [Q, G] by the reference, from the items as `wide` rounds them to this dtype."""
     score = pe.scores.get(score)
     if is_drawn(score, q, g):
         return expected_of_draws(score, q, g, dtype)

@@ -37,7 +37,9 @@ def assert_limits(q, g, score, dtype):
         error = np.where(same, 0, abs(found - value))
     bound = 8 * EPS[dtype] * size + (1e-12 if q.kind == "vmf" or score.name == "expected_cosine" else 0)
     where = np.argwhere(~(error <= bound))
-    assert not len(where), f"{score}: {len(where)} pairs, {where[0]}: {found[tuple(where[0])]}, {value[tuple(where[0])]}"
+    assert not len(where), (
+        f"{score}: {len(where)} pairs, {where[0]}: {found[tuple(where[0])]}, {value[tuple(where[0])]}"
+    )
 
 
 @pytest.mark.one_in(2)
@@ -65,7 +67,9 @@ def test_every_verb_gives_limits_at_certain_items(name, q_kind, g_kind, dtype):
 def test_limits_are_what_scores_tend_to(name, q_kind, g_kind, dtype):
     q, g = hostile(q_kind, 12, 7, 1, dtype, 1e-12), hostile(g_kind, 60, 7, 2, dtype, 1e-12)
     for score in (scored(name, q_kind), *(pe.scores.get(x) for x in PARAMETERS if x.startswith(f"{name}:"))):
-        if score.name == "neg_kl" and q_kind == "vmf":  # of which the reference loses the digits: equal items alone are near
+        if (
+            score.name == "neg_kl" and q_kind == "vmf"
+        ):  # of which the reference loses the digits: equal items alone are near
             certain = np.isinf(q.kappa)[:, None] | np.isinf(g.kappa)
             equal = (q.mu[:, None] == g.mu).all(-1) & (q.kappa[:, None] == g.kappa)
             scores = every_score(q, g, score)
@@ -108,7 +112,7 @@ def test_an_exact_copy_of_a_certain_item_is_the_best_of_all(name, kind, dtype):
     certain = np.full((60, 16) if kind == "normal_diagonal" else 60, np.inf if kind == "vmf" else 0.0)
     d, score = build(kind, mu, certain, dtype=dtype), scored(name, kind)
     for library in ("numpy", "torch"):
-        items = build(kind, *(to_numpy(x) for x in d.arrays), dtype=dtype)
+        items = build(kind, *(to_numpy(x) for x in d.arrays), dtype=dtype, library=library)
         ranking = pe.search(items, items, 2, score)
         assert (to_numpy(ranking.ids)[:, 0] == np.arange(60)).all()
         assert (to_numpy(ranking.scores)[:, 0] == COPIES[name]).all()
@@ -131,13 +135,13 @@ def test_gradients_are_finite_at_certain_items_and_those_of_other_pairs_as_witho
     ids = torch.arange(12).repeat(12, 1)
     for verb in (pe.paired, pe.pairwise, lambda q, g, score: pe.rescore(q, g, ids, score)):
         found, without = [], []
-        for gradients, rows in ((found, slice(None)), (without, slice(5, None))):
+        for out, rows in ((found, slice(None)), (without, slice(5, None))):
             leaves = [x.detach().clone().requires_grad_() for x in (*q.arrays, *g.arrays)]
             sides = type(q)(*leaves[: len(q.arrays)]), type(g)(*leaves[len(q.arrays) :])
             scores = verb(*sides, score)
             weights = torch.zeros_like(scores)
             weights[rows if scores.ndim == 1 else (rows, rows)] = 1
-            gradients += torch.autograd.grad(scores, leaves, weights, allow_unused=True, materialize_grads=True)
+            out.extend(torch.autograd.grad(scores, leaves, weights, allow_unused=True, materialize_grads=True))
         for whole, rest in zip(found, without, strict=True):
             assert whole.isfinite().all() and rest.isfinite().all()
             if verb is pe.paired:
@@ -145,7 +149,7 @@ def test_gradients_are_finite_at_certain_items_and_those_of_other_pairs_as_witho
 
 
 def test_a_density_at_a_point_has_its_gradient():
-    """The limit of mls at an infinite concentration is the log density of the other item, and so are its derivatives."""
+    """The limit of mls at an infinite concentration is the other item's log density, and so are its derivatives."""
     q, g = make("vmf", 4, 7, 1, library="torch"), make("vmf", 4, 7, 2, library="torch")
     g.kappa[:] = torch.inf
     leaves = [x.requires_grad_() for x in (q.mu, q.kappa, g.mu)]

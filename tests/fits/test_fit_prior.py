@@ -194,7 +194,9 @@ def test_persons_of_one_photograph_are_as_spread_as_the_others(library, weighted
     given = None if weights is None else as_library(weights, library)
     d = pe.fit_vmf(as_library(z, library), weights=given, groups=labels)
     kappa = to_numpy(d.kappa)
-    assert np.ptp(kappa[150:]) == 0 and abs(kappa[200] / 90 - 1) < 0.05  # the true one: of 600 differences, in 96 dimensions
+    assert (
+        np.ptp(kappa[150:]) == 0 and abs(kappa[200] / 90 - 1) < 0.05
+    )  # the true one: of 600 differences, in 96 dimensions
     w = np.ones(len(z)) if weights is None else weights
     squares, count = 0.0, 0.0
     for label in range(150):

@@ -221,17 +221,16 @@ class Distribution(Generic[ArrayT]):
     def validate(self, first_row: int = 0) -> Self:
         """The distribution itself, after a scan of all its values; errors count rows from ``first_row``.
 
-        Items without any doubt pass: a variance of 0, and kappa = inf of a VonMisesFisher. Scores have their limits
-        there, as variances of 0 go to 0 together: an exact copy is the best of all, -inf stands where a finite number
-        has no share in it (docs/numerics.md), and no score of valid items is NaN.
+        Items without any doubt pass: a variance of 0, and kappa = inf of a VonMisesFisher. Scores and measures have
+        their limits there, as variances of 0 go to 0 together: an exact copy is the best of all.
 
         The norms of directions may be off 1 by 1e-3 (float32, float64), 2e-3 (float16) or 1e-2 (bfloat16).
 
         Raises
         ------
         ValueError
-            Naming the first row where a value is NaN or infinite (but for kappa = inf, see above), where ``var``, ``kappa`` or ``scale`` is negative,
-            or where ``mu`` should be of unit length and is not.
+            Naming the first row where a value is NaN or infinite, but for that kappa, where ``var``, ``kappa`` or
+            ``scale`` is negative, or where ``mu`` should be of unit length and is not.
         """
         values = self.detach()
         for start in range(0, len(self), BLOCK):

@@ -281,9 +281,7 @@ def _weighted_moments(z: Array, weights: Array | None, groups: Groups) -> tuple[
     return weight, mean, spread
 
 
-def _with_pooled(
-    r: Array, spread: Array, weight: Array, weights: Array | None, groups: Groups
-) -> tuple[Array, Array]:
+def _with_pooled(r: Array, spread: Array, weight: Array, weights: Array | None, groups: Groups) -> tuple[Array, Array]:
     """Mean lengths and spreads, for groups of equal rows those of the spread of all other groups' rows.
 
     A group of n rows has n - 1 differences from its mean; of weighted ones, n = (sum w)^2 / sum w^2.

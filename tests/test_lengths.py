@@ -100,7 +100,9 @@ def test_gradients_at_any_length_are_those_of_rows_scaled(verb, dtype):
     cosines = (a * b).sum() if verb == "paired" else (a @ b.T).sum()
     for one, other, s in zip(found, torch.autograd.grad(cosines, near), scale, strict=True):
         assert (one[9] == 0).all()
-        torch.testing.assert_close(one[:9].double() * s[:9, None], other[:9], rtol=2e3 * EPS[dtype], atol=1e3 * EPS[dtype])
+        torch.testing.assert_close(
+            one[:9].double() * s[:9, None], other[:9], rtol=2e3 * EPS[dtype], atol=1e3 * EPS[dtype]
+        )
 
 
 @pytest.mark.parametrize("score", ["cosine", "norm_cosine:mu=0.1", "expected_cosine", "sampled_cosine:n=2,seed=1"])
