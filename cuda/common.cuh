@@ -62,6 +62,8 @@ HD double from_bits(uint64_t bits) {
     return x;
 }
 
+HD bool is_finite(double x) { return x - x == 0; }
+
 HD float widened(float x) { return x; }
 HD double widened(double x) { return x; }
 HD float widened(BFloat16 x) { return from_bits(uint32_t(x.bits) << 16); }

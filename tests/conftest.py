@@ -63,11 +63,17 @@ def pytest_unconfigure():
     gc.unfreeze()
 
 
-def wide(d, dtype):
-    """Kind, means and uncertainties of a distribution for the reference, rounded to the compute dtype as verbs do."""
+def wide(d, dtype, nearly=None):
+    """Kind, means and uncertainties of a distribution for the reference, rounded to the compute dtype as verbs do.
+
+    With ``nearly``, variances of 0 are this number, and infinite concentrations its reciprocal.
+    """
     arrays = [to_numpy(x).astype(NUMPY[dtype]).astype(reference.WIDE) for x in d.arrays]
     mu = arrays[0]
     uncertainty = arrays[1] if len(arrays) == 2 else reference.WIDE(0) * mu[:, :1]
+    if nearly is not None and d.kind in ("normal_isotropic", "normal_diagonal", "point", "vmf"):
+        edge, near = (np.inf, 1 / nearly) if d.kind == "vmf" else (0, nearly)
+        uncertainty = np.where(uncertainty == edge, near, uncertainty)
     return d.kind, mu, uncertainty if uncertainty.ndim == 2 else uncertainty[:, None]
 
 
@@ -93,8 +99,21 @@ def expected_of_draws(score, q, g, dtype):
         return reference.drawn(score.name, z1[:, :, None], z2[:, None], mu2[None], uncertainty2[None], params)
 
 
-def expected(score, q, g, dtype):
-    """(value, size) [Q, G] by the reference, from the items as the verbs round them to this dtype."""
+def expected_limits(score, q, g, dtype):
+    """Scores [Q, G] in which variances of 0 go to 0 together, and infinite concentrations to infinity; and sizes.
+
+    By the reference at two of them: where its values still move, they have no finite limit.
+    """
+    smaller = {"vmf": ("1e-30", "1e-60")}.get(g.kind, ("1e-1000", "1e-2000"))
+    (first, _), (value, size) = (expected(score, q, g, dtype, reference.WIDE(x)) for x in smaller)
+    with np.errstate(invalid="ignore"):
+        moved = value - first
+    moves = abs(moved) > 1 + 1e-16 * abs(value)
+    return np.where(moves, np.where(moved > 0, np.inf, -np.inf), value), np.where(moves, 1, size)
+
+
+def expected(score, q, g, dtype, nearly=None):
+    """(value, size) [Q, G] by the reference, from the items as `wide` rounds them to this dtype."""
     score = pe.scores.get(score)
     if is_drawn(score, q, g):
         return expected_of_draws(score, q, g, dtype)
@@ -102,7 +121,7 @@ def expected(score, q, g, dtype):
         (kind1, z, _), (_, mu2, uncertainty2) = wide(q, dtype), wide(g, dtype)
         z = z / np.sqrt((z * z).sum(-1, keepdims=True)) if kind1 == "point" else z
         return reference.drawn(score.name, z[None, :, None], None, mu2[None], uncertainty2[None], score.params)
-    (kind1, a, x), (kind2, b, y) = wide(q, dtype), wide(g, dtype)
+    (kind1, a, x), (kind2, b, y) = wide(q, dtype, nearly), wide(g, dtype, nearly)
     with np.errstate(all="ignore"):
         return reference.score(score.name, (kind1, kind2), (a[:, None], x[:, None]), (b[None], y[None]), score.params)
 

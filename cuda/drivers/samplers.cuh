@@ -108,11 +108,16 @@ struct NormalSampler {
                 whole += noisy[k];
                 if (!valid || d >= team.dim) continue;
                 by_mu[d] = plain[k];
-                if (!one) by_var[d] = T(0.5) * noisy[k] / sqrt(var[d]);
+                if (!one) by_var[d] = by_root(noisy[k], var[d]);
             }
         }
         whole = team.sum(whole);
-        if (one && valid && team.me == 0) by_var[0] = T(0.5) * whole / sqrt(var[0]);
+        if (one && valid && team.me == 0) by_var[0] = by_root(whole, var[0]);
+    }
+    // The derivative by a variance, given that by its root; 0 at 0, where a root has no finite one.
+    template <typename T>
+    static __device__ inline T by_root(T x, T var) {
+        return var == 0 ? T(0) : T(0.5) * x / sqrt(var);
     }
 };
 

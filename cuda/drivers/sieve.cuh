@@ -120,6 +120,8 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     const double slack = 1.01 * (9.765625e-4 + 2.384185791015625e-07 + 4 * (dim + 1) * u + (3 * dim / 32 + 33) * u);
     const double smallest = 4 * dim * 1.1754943508222875e-38;
     const auto highest = [&](int query, int row) -> double {
+        // A cosine of rows of other lengths is that of scaled rows.
+        if (F::LENGTHS && !(in_range<float>(query_norms[query]) && in_range<float>(row_norms[row]))) return NAN;
         if constexpr (F::LIMITED) {
             const LimitPair pair{products[query * Shape::PRODUCTS_STRIDE + row], query_norms[query], row_norms[row],
                                  query_uncertainties[query], row_uncertainties[row]};

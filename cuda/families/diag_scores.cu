@@ -12,8 +12,8 @@
 // The value of one dimension, NaN where a variance is below 0. Not inlined, for the reason that drivers/pairs.cuh
 // gives.
 template <typename Formula>
-__device__ __noinline__ double value_of(const Formula& formula, Dimension x) {
-    return x.v >= 0 && x.w >= 0 && x.shared >= 0 ? formula.by_dimension(x) : NAN;
+__device__ __noinline__ AtEdge value_of(const Formula& formula, Dimension x) {
+    return x.v >= 0 && x.w >= 0 && x.shared >= 0 ? formula.by_dimension(x) : AtEdge{NAN};
 }
 
 template <typename T_, template <typename> class Formula>
@@ -118,7 +118,7 @@ struct DiagScore {
         const auto get = [](const auto* row, int64_t stored, int64_t d) {
             return double(widened(row[stored > 1 ? d : 0]));
         };
-        double sum = 0;
+        double sum = 0, falls = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
             Dimension x;
             x.a = get(row_of<T>(args.mu1, q), dim, d);
@@ -129,9 +129,12 @@ struct DiagScore {
             x.w = wide ? get(row_of<T>(args.uncertainty2, g), stored, d)
                        : get(row_of<S>(args.uncertainty2, g), stored, d);
             x.shared = ROW ? get(row_of<T>(args.shared, 0), args.shared.stored, d) : 0;
-            sum += value_of(formula, x);
+            const AtEdge value = value_of(formula, x);
+            sum += value.value, falls += value.falls;
         }
-        return fma(formula.constant, double(dim), warp_sum(sum));
+        sum = fma(formula.constant, double(dim), warp_sum(sum)), falls = warp_sum(falls);
+        // The logarithm of what goes to 0 is -infinity; where it has a factor, all that is finite is nothing beside it.
+        return falls == 0 ? sum : falls * -INFINITY + 0 * (is_finite(sum) ? 0 : sum);
     }
 
     // -- gradients
@@ -149,10 +152,12 @@ struct DiagScore {
     __device__ void add_gradient(Gradient& sum, const Partials& pair, bool query, const Dimension& x,
                                  bool shared) const {
         const DimensionPartials partials = (query ? formula : formula.transposed()).partials(x, shared);
-        const double outside = x.v >= 0 && x.w >= 0 && x.shared >= 0 ? 0 : NAN;
-        sum.mu += pair.weight * (partials.mean + outside);
-        sum.uncertainty += pair.weight * (partials.var + outside);
-        for (int s = 0; s < 2; ++s) sum.shared[s] += pair.weight * (partials.shared[s] + outside);
+        // NaN outside the domain and where the means are not finite; a derivative without a finite limit counts as 0.
+        const double outside = x.v >= 0 && x.w >= 0 && x.shared >= 0 ? 0 * (x.a + x.b) + 0 * (x.v + x.w) : NAN;
+        const auto finite = [&](double x) { return is_finite(x) && outside == 0 ? x : outside; };
+        sum.mu += pair.weight * finite(partials.mean);
+        sum.uncertainty += pair.weight * finite(partials.var);
+        for (int s = 0; s < 2; ++s) sum.shared[s] += pair.weight * finite(partials.shared[s]);
     }
 };
 

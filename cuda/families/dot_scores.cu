@@ -14,18 +14,26 @@
 // Not inlined, so that a pair's score has the same bits from all kernels.
 template <typename Formula>
 __device__ __noinline__ double value_of(Formula formula, DotPair pair) {
-    return formula.value(pair);
+    return value_with_limits(formula, pair);
 }
 template <typename Formula>
 __device__ __noinline__ DotPartials partials_of(Formula formula, DotPair pair) {
-    return formula.partials(pair);
+    return partials_with_limits(formula, pair);
 }
+
+// The powers of two by which the rows of a pair are multiplied.
+struct Powers {
+    int first = 0, second = 0;
+};
 
 template <typename T_, typename Formula>
 struct DotScore {
     using T = T_;
     static constexpr int ARRAYS = 1;
     static constexpr bool ROW = false;
+
+    // Whether the score is one of cosines, which take rows of any length.
+    static constexpr bool LENGTHS = Formula::NORMS && !Formula::DIFFERENCE;
 
     // The sum of a pair is x, the inner product or squared distance; that of an item is its squared norm.
     struct Pair {
@@ -70,10 +78,49 @@ struct DotScore {
     template <typename S>
     __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q,
                        int64_t g, bool wanted) const {
+        DotPair numbers{pair.sum, query.sum, item.sum, 0, 0, nullptr, nullptr};
+        if constexpr (LENGTHS) scaled<S>(args, numbers, q, g, wanted);
         if (!wanted) return 0;
-        const double v = uncertainty_of_query<T>(args, q), w = uncertainty_of_gallery<T, S>(args, g);
-        const PerItem *const first = per_item_of(args, QUERY, q), *const second = per_item_of(args, GALLERY, g);
-        return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w, first, second}));
+        numbers.v = uncertainty_of_query<T>(args, q), numbers.w = uncertainty_of_gallery<T, S>(args, g);
+        numbers.first = per_item_of(args, QUERY, q), numbers.second = per_item_of(args, GALLERY, g);
+        return T(value_of(formula, numbers));
+    }
+    // Where a norm of the lane's pair is not in range, sums over rows that are scaled, in double, in place of the
+    // inner product and the norms. Called by all lanes, which add up one pair after the other.
+    template <typename S>
+    __device__ __noinline__ Powers scaled(const PairArgs& args, DotPair& pair, int64_t q, int64_t g, bool wanted) const {
+        const int64_t dim = args.mu1.stored;
+        const bool known = in_range<T>(pair.n) && in_range<T>(pair.m);
+        Powers mine;
+        for (unsigned left = __ballot_sync(FULL, wanted && !known); left; left &= left - 1) {
+            const int source = __ffs(int(left)) - 1;
+            const T* const a = row_of<T>(args.mu1, __shfl_sync(FULL, q, source));
+            const S* const b = row_of<S>(args.mu2, __shfl_sync(FULL, g, source));
+            const bool first = in_range<T>(__shfl_sync(FULL, pair.n, source));
+            const bool second = in_range<T>(__shfl_sync(FULL, pair.m, source));
+            double greatest_a = 0, greatest_b = 0;
+            for (int64_t d = lane(); d < dim; d += WARP) {
+                greatest_a = fmax(greatest_a, fabs(double(a[d]))), greatest_b = fmax(greatest_b, fabs(double(widened(b[d]))));
+            }
+            const Powers powers{first ? 0 : power(greatest_a), second ? 0 : power(greatest_b)};
+            double x = 0, n = 0, m = 0;
+            for (int64_t d = lane(); d < dim; d += WARP) {
+                const double y = ldexp(double(a[d]), powers.first), z = ldexp(double(widened(b[d])), powers.second);
+                x = fma(y, z, x), n = fma(y, y, n), m = fma(z, z, m);
+            }
+            x = warp_sum(x), n = warp_sum(n), m = warp_sum(m);
+            if (lane() == source) {
+                pair.x = x, mine = powers;
+                if (!first) pair.n = n;
+                if (!second) pair.m = m;
+            }
+        }
+        return mine;
+    }
+    // The power that brings a row with this greatest size of a lane's numbers near length 1.
+    static __device__ int power(double greatest) {
+        for (int mask = WARP / 2; mask > 0; mask /= 2) greatest = fmax(greatest, __shfl_xor_sync(FULL, greatest, mask));
+        return greatest > 0 && is_finite(greatest) ? -ilogb(greatest) : 0;
     }
     // What is made of an item alone, or null where no memory was given for them.
     static __device__ const PerItem* per_item_of(const PairArgs& args, int side, int64_t row) {
@@ -112,13 +159,22 @@ struct DotScore {
                              double* totals) const {
         const int64_t q = query || other < 0 ? item : other, g = other < 0 ? NONE : query ? other : item;
         const Numbers<DotScore> numbers = sum_pairs<DotScore, T>(*this, args, q, g);
+        DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, 0, 0, nullptr, nullptr};
+        Powers powers;
+        if constexpr (LENGTHS) powers = scaled<T>(args, pair, q, g, other >= 0);
         if (other < 0) return {0, 0};
-        DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, uncertainty_of_query<T>(args, q),
-                     uncertainty_of_gallery<T, T>(args, g), per_item_of(args, QUERY, q), per_item_of(args, GALLERY, g)};
+        pair.v = uncertainty_of_query<T>(args, q), pair.w = uncertainty_of_gallery<T, T>(args, g);
+        pair.first = per_item_of(args, QUERY, q), pair.second = per_item_of(args, GALLERY, g);
         if (!query) pair = {pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
         const DotPartials partials = partials_of(query ? formula : formula.transposed(), pair);
         totals[0] += weight * partials.uncertainty;
         for (int s = 0; s < 2; ++s) totals[1 + s] += weight * partials.shared[s];
+        if (LENGTHS && (powers.first != 0 || powers.second != 0)) {
+            const double by_other = ldexp(weight * partials.x, powers.first + powers.second);
+            const double by_item = ldexp(2 * weight * partials.norm, 2 * (query ? powers.first : powers.second));
+            // The gradient of a row so short that they leave the range counts as 0.
+            return is_finite(T(by_other)) && is_finite(T(by_item)) ? Partials{T(by_other), T(by_item)} : Partials{0, 0};
+        }
         return {T((Formula::DIFFERENCE ? 2 : 1) * weight * partials.x), T(2 * weight * partials.norm)};
     }
     __device__ void add_gradient(Gradient& sum, const Partials& pair, bool, const Dimension& x, bool) const {

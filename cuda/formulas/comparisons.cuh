@@ -61,16 +61,26 @@ struct MeanCosine {
             const T* const z = draws.row(i);
             T square = 0;
             for (int64_t d = lane(); d < dim; d += WARP) square = fma(z[d], z[d], square);
-            const T by_length = T(1) / T(draws.n) / sqrt(warp_sum(square));
+            const double length = sqrt(square_of(z, dim, warp_sum(square)));
+            // The direction of zeros counts as 0.
+            const T by_length = length == 0 ? T(0) : T(1) / T(draws.n) / T(length);
             for (int64_t d = lane(); d < dim; d += WARP) draws.summary[d] = fma(by_length, z[d], draws.summary[d]);
         }
+    }
+    // The squared length of a draw, in double where it loses digits in T.
+    static __device__ double square_of(const T* z, int64_t dim, T square) {
+        if (sizeof(T) == 8 || (square >= T(0x1p-62) && square <= T(0x1p62))) return square;
+        double wide = 0;
+        for (int64_t d = lane(); d < dim; d += WARP) wide = fma(double(z[d]), double(z[d]), wide);
+        return warp_sum(wide);
     }
     __device__ double value(const DrawnPair<T>& pair) const {
         T sum = 0;
         for (int64_t d = lane(); d < pair.dim; d += WARP) {
             sum = fma(pair.query.summary[d], pair.gallery.summary[d], sum);
         }
-        return warp_sum(sum);
+        const double cosine = warp_sum(sum);
+        return cosine > 1 ? 1 : cosine < -1 ? -1 : cosine;
     }
     __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
         const Draws<T>& draws = query ? pair.query : pair.gallery;
@@ -82,8 +92,8 @@ struct MeanCosine {
             for (int64_t d = lane(); d < pair.dim; d += WARP) {
                 square = fma(z[d], z[d], square), product = fma(z[d], other[d], product);
             }
-            square = warp_sum(square);
-            const T scale = share / sqrt(square), along = warp_sum(product) / square;
+            const double wide = square_of(z, pair.dim, warp_sum(square)), along_other = warp_sum(product);
+            const T scale = wide == 0 ? T(0) : share / T(sqrt(wide)), along = wide == 0 ? T(0) : T(along_other / wide);
             for (int64_t d = lane(); d < pair.dim; d += WARP) {
                 out.draws[i * pair.dim + d] += scale * (other[d] - along * z[d]);
             }

@@ -8,7 +8,7 @@
 //   add(sums, ...)   adds four dimensions: see Sums
 //   in_range(v, w)   whether `add` is safe for variances from v.least to v.greatest and w.least to w.greatest
 //   beyond()         the factor of the product in a dimension beyond the end, where variances and prior are 1
-//   by_dimension(x)  one dimension's value without the constant, in double, by the definition, for any input
+//   by_dimension(x)  one dimension's value without the constant, in double, by the definition, for any input, as AtEdge
 //   partials(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers
 //   transposed()     the formula that gives the score when the two items change places
 // Partial derivatives are written out, as they are all that the inner loop of a gradient computes: as dual numbers of
@@ -95,6 +95,22 @@ struct Extremes {
     T least, greatest;
 };
 
+// One dimension's value at variances of 0, which go to 0 together: `value` and `falls` times the logarithm of the
+// variances. Where means differ that sum falls, faster than any multiple of the logarithm.
+struct AtEdge {
+    double value, falls = 0;
+};
+
+// (a - b)^2 / s; 0 for equal means, however small s is.
+__device__ inline double square_over(const Dimension& x, double s) {
+    return x.a == x.b ? 0 : (x.a - x.b) / s * (x.a - x.b);
+}
+
+// A dimension in which both variances are 0: what is left where means are equal.
+__device__ inline AtEdge both_certain(const Dimension& x, double value, double falls) {
+    return {value, x.a == x.b ? falls : x.a - x.b == x.a - x.b ? INFINITY : NAN};
+}
+
 // With s = v + w, -1/2 sum [ (a - b)^2 / s + log s + log 2 pi ].
 template <typename T>
 struct Mls {
@@ -125,9 +141,9 @@ struct Mls {
         const T least = v.least + w.least, greatest = v.greatest + w.greatest;
         return v.least >= 0 && w.least >= 0 && least >= 1 / QUARTER_RANGE<T> && greatest <= QUARTER_RANGE<T>;
     }
-    __device__ double by_dimension(const Dimension& x) const {
+    __device__ AtEdge by_dimension(const Dimension& x) const {
         const double s = x.v + x.w;
-        return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s));
+        return s == 0 ? both_certain(x, 0, -0.5) : AtEdge{-0.5 * (square_over(x, s) + log(s))};
     }
     __device__ DimensionPartials partials(const Dimension& x, bool) const {
         const double inverse = 1 / (x.v + x.w), by_mean = (x.a - x.b) * inverse;
@@ -148,7 +164,7 @@ struct NegMahalanobis : Mls<T> {
                         const Four<T>&) const {
         Mls<T>::add_four(sums, a, v, b, w);
     }
-    __device__ double by_dimension(const Dimension& x) const { return -((x.a - x.b) / (x.v + x.w) * (x.a - x.b)); }
+    __device__ AtEdge by_dimension(const Dimension& x) const { return {-square_over(x, x.v + x.w)}; }
     __device__ DimensionPartials partials(const Dimension& x, bool) const {
         const double by_mean = (x.a - x.b) / (x.v + x.w);
         return {-2 * by_mean, by_mean * by_mean, {0, 0}};
@@ -184,12 +200,13 @@ struct Llr {
         return v.least >= 0 && w.least >= 0 && least >= 1 / QUARTER_RANGE<T> && v.greatest <= QUARTER_RANGE<T> &&
                w.greatest <= QUARTER_RANGE<T>;
     }
-    __device__ double by_dimension(const Dimension& x) const {
+    __device__ AtEdge by_dimension(const Dimension& x) const {
+        if (x.v + x.w == 0 && x.shared > 0) return both_certain(x, 0, -0.5);
         const double p = x.shared, f = x.v / (p + x.v), g = x.w / (p + x.w);
         // AB / det = 1 / (1 - (p/A)(p/B)), and 1 - (1 - f)(1 - g) = f + g - f g.
         const double united = f + g - f * g;
         const double spread = x.a * x.a * f + x.b * x.b * g - (x.a - x.b) * (x.a - x.b);
-        return 0.5 * (spread * ((1 - f) / (p + x.w)) / united + log(1 / united));
+        return {0.5 * (spread * ((1 - f) / (p + x.w)) / united + log(1 / united))};
     }
     __device__ DimensionPartials partials(const Dimension& x, bool) const {
         const double a = x.a, v = x.v, b = x.b, w = x.w, p = x.shared, s = p + v, t = p + w;
@@ -235,10 +252,13 @@ struct Overlap {
         const bool each = v.least >= 1 / range && w.least >= 1 / range && v.greatest <= range && w.greatest <= range;
         return each && least >= 1 / range && greatest <= range;
     }
-    __device__ double by_dimension(const Dimension& x) const {
+    __device__ AtEdge by_dimension(const Dimension& x) const {
+        if (x.v + x.w == 0) return both_certain(x, -0.5 * log(1 / alpha + 1 / beta), 0.5 * (1 - alpha - beta));
         const double s = x.v / alpha + x.w / beta;
-        const double first = alpha == 1 ? 0 : (1 - alpha) * log(x.v), second = beta == 1 ? 0 : (1 - beta) * log(x.w);
-        return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s) - first - second);
+        const double first = alpha == 1 || x.v == 0 ? 0 : (1 - alpha) * log(x.v);
+        const double second = beta == 1 || x.w == 0 ? 0 : (1 - beta) * log(x.w);
+        const double falls = (x.v == 0 ? 0.5 * (1 - alpha) : 0) + (x.w == 0 ? 0.5 * (1 - beta) : 0);
+        return {-0.5 * (square_over(x, s) + log(s) - first - second), falls};
     }
     __device__ DimensionPartials partials(const Dimension& x, bool shared) const {
         const double inverse = 1 / (x.v / alpha + x.w / beta), by_mean = (x.a - x.b) * inverse;
@@ -277,14 +297,15 @@ struct NegKl {
         const T range = QUARTER_RANGE<T>;
         return v.least >= 1 / range && w.least >= 1 / range && v.greatest <= range && w.greatest <= range;
     }
-    __device__ double by_dimension(const Dimension& x) const {
-        // An item without variance is infinitely far from any other, in both directions.
-        if (x.v == 0 || x.w == 0) return -INFINITY;
+    __device__ AtEdge by_dimension(const Dimension& x) const {
+        // An item without variance is infinitely far from any other, in both directions, but for an equal one.
+        if (x.v + x.w == 0) return both_certain(x, 0, 0);
+        if (x.v == 0 || x.w == 0) return {-INFINITY};
         const double difference = x.a - x.b, log_weight = 0.5 - share;
         double sum = log_weight == 0 ? 0 : log_weight * (log(x.w) - log(x.v));
         if (share != 0) sum -= 0.5 * share * (difference / x.w * difference + (x.v - x.w) / x.w);
         if (share != 1) sum -= 0.5 * (1 - share) * (difference / x.v * difference + (x.w - x.v) / x.v);
-        return sum;
+        return {sum};
     }
     __device__ DimensionPartials partials(const Dimension& x, bool shared) const {
         const double difference = x.a - x.b, square = difference * difference, by_v = 1 / x.v, by_w = 1 / x.w;

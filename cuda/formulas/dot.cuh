@@ -10,6 +10,8 @@
 //   LIMITED          whether it has limit(pair): in single precision, a number that the value is not above; or NaN.
 //                    With u = 2^-24, each operation of it errs by at most u, quotient and rough_rsqrt by 4 u and rough_log by
 //                    6 u |log| + 7 u; what it adds is at least 1.7 times what they err by together.
+//   at_edge(pair)    where the value of a pair in the domain is NaN, its limit; NaN where there is none
+//   partials_at_edge(pair, partials)    where a derivative of such a pair is not finite, the derivatives, 0 without a limit
 //   per_item(kappa, partials)   of von Mises-Fisher: the numbers of an item alone, for scores or, if `partials`, for
 //   their partial derivatives
 #pragma once
@@ -18,10 +20,48 @@
 #include "../numerics/elementary.cuh"
 #include "../pair.cuh"
 
+// x where it is finite, else 0.
+__device__ inline double or_zero(double x) { return is_finite(x) ? x : 0; }
+
+// What is the same at the edges of many formulas.
+struct Edges {
+    __device__ static double at_edge(const DotPair&) { return NAN; }
+    __device__ static DotPartials partials_at_edge(const DotPair&, const DotPartials& p) {
+        return {or_zero(p.x), or_zero(p.norm), or_zero(p.uncertainty), {or_zero(p.shared[0]), or_zero(p.shared[1])}};
+    }
+};
+
+// A limit that is reached where the means are equal; where they differ, the score falls to -infinity.
+__device__ inline double if_equal(const DotPair& pair, double limit) { return pair.x > 0 ? -INFINITY : limit; }
+
+// The limit of growth log(1 / y) as y goes to 0.
+__device__ inline double growing(double growth) { return growth == 0 ? 0 : growth * INFINITY; }
+
+// Whether no number of a pair is NaN, and no uncertainty below 0 that must not be.
+template <typename Formula>
+__device__ inline bool is_in_domain(const DotPair& pair) {
+    const double norms = Formula::NORMS ? pair.n + pair.m : 0, sum = pair.x + norms + pair.v + pair.w;
+    return sum == sum && (Formula::SIGNED || (pair.v >= 0 && pair.w >= 0));
+}
+
+// The value and the derivatives, with their limits at the edges of the domain.
+template <typename Formula>
+__device__ inline double value_with_limits(const Formula& formula, const DotPair& pair) {
+    const double value = formula.value(pair);
+    return value != value && is_in_domain<Formula>(pair) ? formula.at_edge(pair) : value;
+}
+template <typename Formula>
+__device__ inline DotPartials partials_with_limits(const Formula& formula, const DotPair& pair) {
+    const DotPartials partials = formula.partials(pair);
+    const double sum = partials.x + partials.norm + partials.uncertainty + partials.shared[0] + partials.shared[1];
+    const bool known = is_finite(sum) || !is_finite(pair.x) || !is_in_domain<Formula>(pair);
+    return known ? partials : formula.partials_at_edge(pair, partials);
+}
+
 // A formula whose value as computed is monotone in x: x is only added to, multiplied by and divided by numbers that do
 // not depend on it.
-struct Monotone {
-    static constexpr bool LIMITED = false;
+struct Monotone : Edges {
+    static constexpr bool LIMITED = false, SIGNED = false;
     __device__ static double tolerance(double, double) { return 0; }
 };
 
@@ -74,6 +114,14 @@ __device__ inline X times_log(double factor, X x) {
 // A share of what single precision takes for the size of a number, 8 u, that is added to it so that it is a limit.
 constexpr float SPARE = 4.76837158203125e-07f;
 
+// Whether a squared norm has all its digits, and the inner products of rows whose norms have them
+// (rust/kernels/dot_scores/lengths.rs). No NaN has.
+template <typename T>
+__device__ inline bool in_range(double norm) {
+    constexpr double MOST = sizeof(T) == 4 ? 0x1p62 : 0x1p510;
+    return norm >= 1 / MOST && norm <= MOST;
+}
+
 // v w (cos(mu1, mu2) - shift), where v and w are weights.
 struct ShiftedCosine : Differentiated<ShiftedCosine> {
     static constexpr bool DIFFERENCE = false, NORMS = true, LIMITED = true;
@@ -85,7 +133,23 @@ struct ShiftedCosine : Differentiated<ShiftedCosine> {
     __device__ auto value(const Pair& pair) const {
         // Two roots: the product of the squares could leave the range.
         const auto weight = pair.v * pair.w;
-        return pair.x * (weight / (sqrt(pair.n) * sqrt(pair.m))) - shift * weight;
+        return within(pair.x * (weight / (sqrt(pair.n) * sqrt(pair.m))), weight) - shift * weight;
+    }
+    // The product of weights and cosine, which roundings must not bring beyond the weights.
+    __device__ static double within(double x, double weight) {
+        const double most = fabs(weight);
+        return x > most ? most : x < -most ? -most : x;
+    }
+    template <typename Weight>
+    __device__ static Dual within(Dual x, const Weight&) {
+        return x;
+    }
+    // The cosine of zeros, and its derivatives, are 0.
+    __device__ double at_edge(const DotPair& pair) const {
+        return pair.n == 0 || pair.m == 0 ? -shift * (pair.v * pair.w) : NAN;
+    }
+    __device__ DotPartials partials_at_edge(const DotPair& pair, const DotPartials&) const {
+        return {0, 0, -shift * pair.w, {-pair.v * pair.w, 0}};
     }
     __device__ static void by_shared(const DotPair& pair, double (&out)[2]) { out[0] = -pair.v * pair.w; }
     __device__ float limit(const LimitPair& pair) const {
@@ -105,7 +169,7 @@ struct Cosine : ShiftedCosine {
 
 // -(|mu1 - mu2|^2 + v + w), where v and w are the traces of the covariances, or numbers of any sign.
 struct NegSqL2 : Differentiated<NegSqL2> {
-    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true;
+    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true, SIGNED = true;
 
     __device__ NegSqL2(double, double, double) {}
     __device__ NegSqL2 transposed() const { return *this; }
@@ -130,6 +194,9 @@ struct MlsIsotropic : Differentiated<MlsIsotropic> {
         const auto s = pair.v + pair.w;
         return in_domain(pair, -0.5 * (pair.x / s + dim * (log(s) + LOG_2PI)));
     }
+    __device__ static double at_edge(const DotPair& pair) {
+        return pair.v + pair.w == 0 ? if_equal(pair, INFINITY) : NAN;
+    }
     __device__ float limit(const LimitPair& pair) const {
         const float s = pair.v + pair.w, quotients = quotient(pair.x, s), logs = rough_log(s), d = float(dim);
         const float score = -0.5f * (quotients + d * (logs + float(LOG_2PI)));
@@ -147,6 +214,7 @@ struct NegMahalanobisIsotropic : Differentiated<NegMahalanobisIsotropic> {
     __device__ auto value(const Pair& pair) const {
         return in_domain(pair, -(pair.x / (pair.v + pair.w)));
     }
+    __device__ static double at_edge(const DotPair& pair) { return pair.v + pair.w == 0 ? if_equal(pair, 0) : NAN; }
 };
 
 // With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det)
@@ -161,6 +229,14 @@ struct LlrIsotropic : Monotone {
         const double p = prior_var, v = pair.v, w = pair.w, a = p + v, b = p + w, det = p * (v + w) + v * w;
         const double spread = (pair.n * v / a + pair.m * w / b) - pair.x;
         return valid(fmin(v, w), p, 0.5 * (spread * (p / det) + dim * log(a * b / det)));
+    }
+    // Two variances of 0, or such that the reciprocal of det leaves the range.
+    __device__ double at_edge(const DotPair& pair) const {
+        const double p = prior_var, v = pair.v, w = pair.w, det = p * (v + w) + v * w;
+        if (!(p > 0 && v + w < INFINITY)) return NAN;
+        if (v + w == 0) return if_equal(pair, INFINITY);
+        const double spread = (pair.n * v / (p + v) + pair.m * w / (p + w)) - pair.x;
+        return 0.5 * (spread / det * p + dim * (log(p + v) + log(p + w) - log(det)));
     }
     __device__ float limit(const LimitPair& pair) const {
         const float p = float(prior_var), v = pair.v, w = pair.w, a = p + v, b = p + w, det = p * (v + w) + v * w;
@@ -200,6 +276,12 @@ struct OverlapIsotropic : Differentiated<OverlapIsotropic> {
         const double constant = log(alpha) + log(beta) + (alpha + beta - 1) * LOG_2PI;
         return in_domain(pair, -0.5 * (pair.x / s + dim * (logs + constant)));
     }
+    // Two variances of 0: with both equal to y, the logarithms are (alpha + beta - 1) log y + log(1 / alpha + 1 / beta).
+    __device__ double at_edge(const DotPair& pair) const {
+        if (pair.v + pair.w != 0) return NAN;
+        const double constant = log(alpha) + log(beta) + (alpha + beta - 1) * LOG_2PI;
+        return if_equal(pair, growing(alpha + beta - 1) - 0.5 * dim * (log(1 / alpha + 1 / beta) + constant));
+    }
     __device__ void by_shared(const DotPair& pair, double (&out)[2]) const {
         const double inverse = 1 / (pair.v / alpha + pair.w / beta), by_s = 0.5 * inverse * (pair.x * inverse - dim);
         const auto by_power = [&](double power, double var) {
@@ -221,8 +303,13 @@ struct NegKlIsotropic : Monotone {
         double twice = times_log((1 - 2 * share) * dim, v / w);
         if (share != 0) twice += share * (pair.x / w + dim * ((v - w) / w));
         if (share != 1) twice += (1 - share) * (pair.x / v + dim * ((w - v) / v));
-        // An item without variance is infinitely far from any other, in both directions.
+        // An item without variance is infinitely far from any other, in both directions, but for an equal one.
+        if (v + w == 0) return NAN;
         return valid(v, w, v == 0 || w == 0 ? -INFINITY : -0.5 * twice);
+    }
+    __device__ static double at_edge(const DotPair& pair) {
+        if (pair.v == pair.w && pair.v < INFINITY) return if_equal(pair, 0);
+        return pair.v + pair.w < INFINITY ? -INFINITY : NAN;
     }
     __device__ DotPartials partials(const DotPair& pair) const {
         const double v = pair.v, w = pair.w, rest = 1 - share;

@@ -20,7 +20,8 @@ struct Sigmoid {
 };
 
 // The formula, of which a and b are the shared numbers.
-struct MatchProbability {
+struct MatchProbability : Edges {
+    static constexpr bool SIGNED = false;
     static constexpr bool DIFFERENCE = true, NORMS = false;
     static constexpr int NODES = 64;
     // By how much the logarithm falls from the peak to the ends of the interval.

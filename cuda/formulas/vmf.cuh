@@ -26,8 +26,8 @@ struct Orders {
 
 // Log of the integral of p1^alpha p2^beta, plus an offset:
 // alpha log C(kappa1) + beta log C(kappa2) - log C(|alpha kappa1 mu1 + beta kappa2 mu2|) + offset.
-struct OverlapVmf {
-    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = false;
+struct OverlapVmf : Edges {
+    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = false, SIGNED = false;
     Orders orders;
     double alpha, beta, constant;
 
@@ -50,7 +50,8 @@ struct OverlapVmf {
     }
     // Errors of three H, and of R where it cancels: rust/kernels/dot_scores/vmf.rs.
     __device__ double tolerance(double v, double w) const {
-        const double both = alpha * v + beta * w, dim = 2 * orders.both->normaliser.v + 2;
+        // Beside an infinite one, a score is that of a finite concentration alone.
+        const double both = (v < INFINITY ? alpha * v : 0) + (w < INFINITY ? beta * w : 0), dim = 2 * orders.both->normaliser.v + 2;
         return 12e-15 * greater(dim, 2) + 1e-14 * both + 8.8817841970012523e-16 / dim * both * both;
     }
     __device__ double value(const DotPair& pair) const {
@@ -58,6 +59,29 @@ struct OverlapVmf {
         const double lost = kappa1 * kappa2 * pair.x / (kappa1 + kappa2 + r);
         const double normalisers = alpha * orders.h(pair.v, pair.first) + beta * orders.h(pair.w, pair.second);
         return valid(pair.v, pair.w, orders.h(r) - normalisers - lost + constant);
+    }
+    // Infinite concentrations: rust/kernels/dot_scores/vmf.rs.
+    __device__ double at_edge(const DotPair& pair) const {
+        const auto density = [&](double power, double kappa, const PerItem* made) {
+            return constant - power * (orders.h(kappa, made) + 0.5 * kappa * pair.x);
+        };
+        const bool first = pair.v == INFINITY, second = pair.w == INFINITY;
+        if (first && second) return if_equal(pair, growing(alpha + beta - 1) + constant);
+        if (first) return growing(alpha - 1) + density(beta, pair.w, pair.second);
+        return second ? growing(beta - 1) + density(alpha, pair.v, pair.first) : NAN;
+    }
+    __device__ DotPartials partials_at_edge(const DotPair& pair, const DotPartials&) const {
+        const auto by_power = [&](double kappa, const PerItem* made) {
+            return orders.log_norm_at_zero() - orders.h(kappa, made) - 0.5 * kappa * pair.x;
+        };
+        DotPartials out{};
+        if (pair.v == INFINITY && pair.w < INFINITY && alpha == 1) {
+            out.x = -0.5 * beta * pair.w, out.shared[1] = by_power(pair.w, pair.second);
+        } else if (pair.w == INFINITY && pair.v < INFINITY && beta == 1) {
+            out.x = -0.5 * alpha * pair.v, out.shared[0] = by_power(pair.v, pair.first);
+            out.uncertainty = alpha * (1 - orders.a(pair.v, pair.first) - 0.5 * pair.x);
+        }
+        return out;
     }
     __device__ DotPartials partials(const DotPair& pair) const {
         const double kappa1 = alpha * pair.v, kappa2 = beta * pair.w, r = resultant(kappa1, kappa2, pair.x);
@@ -77,7 +101,12 @@ struct MlsVmf : OverlapVmf {
     __device__ MlsVmf(double, double offset, double, const Orders& orders) : OverlapVmf(0, 1, 1, orders, offset) {}
     __device__ MlsVmf transposed() const { return *this; }
     __device__ DotPartials partials(const DotPair& pair) const {
-        DotPartials partials = OverlapVmf::partials(pair);
+        return by_offset(OverlapVmf::partials(pair));
+    }
+    __device__ DotPartials partials_at_edge(const DotPair& pair, const DotPartials& partials) const {
+        return by_offset(OverlapVmf::partials_at_edge(pair, partials));
+    }
+    __device__ static DotPartials by_offset(DotPartials partials) {
         partials.shared[0] = 1, partials.shared[1] = 0;
         return partials;
     }
@@ -107,6 +136,10 @@ struct NegKlVmf : Monotone {
         if (share != 0) sum += share * moved(kappa1, kappa2, orders.a(kappa1, pair.first), pair.x);
         if (share != 1) sum += (1 - share) * moved(kappa2, kappa1, orders.a(kappa2, pair.second), pair.x);
         return valid(kappa1, kappa2, -sum);
+    }
+    // The divergence of equal items is 0, that from or to any other item of an infinite concentration infinite.
+    __device__ static double at_edge(const DotPair& pair) {
+        return pair.v == pair.w ? if_equal(pair, 0) : -INFINITY;
     }
     __device__ DotPartials partials(const DotPair& pair) const {
         const double kappa1 = pair.v, kappa2 = pair.w, rest = 1 - share, cosine = 1 - 0.5 * pair.x;

@@ -210,17 +210,18 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         sums
     }
 
-    /// The slow path: any input, one dimension at a time.
+    /// The slow path: any input, one dimension at a time. Variances of 0 go to 0 together: dimensions whose means then differ more
+    /// and more beside them rule a pair out, else the sign of the logarithms' weights decides, if they do not cancel.
     #[cold]
     #[inline(never)]
     fn by_dimension(&self, i: usize, j: usize) -> Parts {
         let mut parts = Parts { rational: 0.0, exponents: [0.0; LOGS], significands: [1.0; LOGS] };
-        let (_, weights) = self.formula.weights();
+        let (rational_weight, weights) = self.formula.weights();
         let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, shared } = &self.inputs;
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let (a, v, b, w) = (mu1.row(i), var1.row(i), mu2.row(j, &mut means), var2.row(j, &mut vars));
         // Sixteen sums: the rounding error of each grows with its own number of dimensions only.
-        let mut rationals = [0.0; 16];
+        let (mut rationals, mut zeros) = ([0.0; 16], [0.0; LOGS]);
         for d in 0..a.len() {
             let shared = if F::ROW { at(shared.row(0), d) } else { 0.0 };
             let x = Dimension { a: at(a, d), b: at(b, d), v: at(v, d), w: at(w, d), shared };
@@ -228,10 +229,20 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
                 if x.valid() { self.formula.by_dimension(x) } else { (f64::NAN, [f64::NAN; LOGS]) };
             rationals[d % 16] += rational;
             for n in (0..F::LOGS).filter(|&n| weights[n] != 0.0) {
-                parts.exponents[n] += under_logs[n].log2();
+                let both = x.v + x.w == 0.0;
+                match under_logs[n] {
+                    0.0 => zeros[n] += 1.0,
+                    f64::INFINITY if both => zeros[n] -= 1.0,
+                    under_log => parts.exponents[n] += under_log.log2(),
+                }
             }
         }
         parts.rational = rationals.iter().sum();
+        // What the score grows by where the logarithm of a vanishing variance falls.
+        let growth: f64 = -zeros.iter().zip(weights).map(|(zeros, weight)| zeros * weight).sum::<f64>();
+        if growth != 0.0 && parts.rational.is_finite() {
+            parts.rational = growth / rational_weight * f64::INFINITY;
+        }
         parts
     }
 }

@@ -25,6 +25,7 @@ mod all_pairs;
 mod coded;
 mod filter;
 mod formulas;
+pub mod lengths;
 mod match_probability;
 mod normals;
 mod pool;
@@ -32,8 +33,8 @@ mod tile;
 mod vmf;
 mod weighted;
 
+use formulas::{differentiated, scored, Partials, PER_ITEM};
 pub use formulas::{Formula, Pair};
-use formulas::{Partials, PER_ITEM};
 
 /// A formula with its input arrays: the family's pair function.
 pub struct DotScore<'a, T, F> {
@@ -78,6 +79,8 @@ struct Block {
     norms: ([f64; BLOCK], [f64; BLOCK]),
     uncertainties: ([f64; BLOCK], [f64; BLOCK]),
     per_item: (PerItem, PerItem),
+    /// Bit k says that the rows of pair k are scaled (see `lengths`).
+    scaled: u64,
 }
 
 /// What is made of the items of one side of a block alone, an array for each number; empty for a formula without any.
@@ -89,7 +92,7 @@ const NO_NUMBERS: [f64; BLOCK] = [1.0; BLOCK];
 impl Block {
     fn new() -> Self {
         let (none, empty) = (NO_NUMBERS, Vec::new);
-        Block { x: none, norms: (none, none), uncertainties: (none, none), per_item: (empty(), empty()) }
+        Block { x: none, norms: (none, none), uncertainties: (none, none), per_item: (empty(), empty()), scaled: 0 }
     }
 }
 
@@ -129,6 +132,8 @@ trait Pairs {
 /// The numbers of up to [`BLOCK`] items of one side.
 struct Numbers {
     norms: [f64; BLOCK],
+    /// Bit k says that the row of item k is scaled (see `lengths`).
+    scaled: u64,
     uncertainties: [f64; BLOCK],
     per_item: PerItem,
 }
@@ -208,7 +213,7 @@ impl<F: Formula, P: Pairs> Kernel for Values<'_, F, P> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         for k in (0..self.n).step_by(V::<S, f64>::LANES) {
-            let value = self.formula.score::<S>(self.pairs.pair::<S>(k, F::PER_ITEM.0));
+            let value = scored::<S, F>(self.formula, self.pairs.pair::<S>(k, F::PER_ITEM.0));
             value.store(&mut self.pairs.x()[k..]);
         }
     }
@@ -231,7 +236,8 @@ impl<F: Formula> Kernel for BlockPartials<'_, F> {
         let formula = if self.side == Side::Query { *self.formula } else { self.formula.transposed() };
         for k in (0..self.n).step_by(V::<S, f64>::LANES) {
             let pair = self.block.pair::<S>(k, F::PER_ITEM.1);
-            let partials = formula.partials::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
+            let pair = if self.side == Side::Query { pair } else { pair.swapped() };
+            let partials = differentiated::<S, F>(&formula, pair);
             partials.x.store(&mut out.x[k..]);
             partials.norm.store(&mut out.norm[k..]);
             partials.uncertainty.store(&mut out.uncertainty[k..]);
@@ -306,6 +312,9 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             (true, false) => dispatch(MakeBlock::<T, DIFFERENCES, false> { inputs, q, g, n, known, needed, block }),
             (false, true) => dispatch(MakeBlock::<T, PRODUCTS, true> { inputs, q, g, n, known, needed, block }),
             (false, false) => dispatch(MakeBlock::<T, PRODUCTS, false> { inputs, q, g, n, known, needed, block }),
+        }
+        if lengths::has_lengths::<F>() {
+            block.scale(inputs, (q, g), n);
         }
         let Block { uncertainties, norms, .. } = &*block;
         let queries = self.per_item((&uncertainties.0, &norms.0), n, matches!(q, Rows::Same(_)), partials);
@@ -390,7 +399,7 @@ impl<T: Float, F: Formula> PairKernel for DotScore<'_, T, F> {
     ) {
         let of = |saved: &[T]| places.iter().map(|&place| saved[place]).collect::<Vec<_>>();
         let known = self.saved.filter(|_| !places.is_empty()).map(of);
-        self.add_listed(side, (q, g), weights, known.as_deref(), out);
+        self.add_listed::<S>(side, (q, g), weights, known.as_deref(), out);
     }
 
     #[inline(always)]
@@ -436,7 +445,14 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     /// Adds the gradients of one item over its listed pairs; `known` holds their squared distances or inner products, if these
     /// were written down.
     #[inline(always)]
-    fn add_listed(&self, side: Side, (q, g): (Rows, Rows), weights: &[T], known: Option<&[T]>, out: &mut Gradient<T>) {
+    fn add_listed<S: Simd>(
+        &self,
+        side: Side,
+        (q, g): (Rows, Rows),
+        weights: &[T],
+        known: Option<&[T]>,
+        out: &mut Gradient<T>,
+    ) {
         let mut block = Block::new();
         self.fill(&mut block, (q, g), weights.len(), true, known);
         let partials = dispatch(BlockPartials { formula: &self.formula, block: &block, side, n: weights.len() });
@@ -451,8 +467,14 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), buffer));
             let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
             row = one;
-            others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * partials.x[k])));
-            by_row += weight * partials.norm[k];
+            if block.scaled >> k & 1 == 1 {
+                let [own, of_other] = [one, other].map(|x| lengths::Power::of(x, sq_norm::<S, T>(x).to_f64()));
+                let (by_x, by_norm) = (weight * partials.x[k], weight * partials.norm[k]);
+                lengths::accumulate(out.mu, (one, own), (other, of_other), by_x, by_norm);
+            } else {
+                by_row += weight * partials.norm[k];
+                others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * partials.x[k])));
+            }
             out.uncertainty[0] = out.uncertainty[0] + T::from_f64(weight * partials.uncertainty[k]);
             for (shared, partial) in out.shared.iter_mut().zip(&partials.shared) {
                 *shared = *shared + T::from_f64(weight * partial[k]);

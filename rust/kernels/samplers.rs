@@ -275,6 +275,7 @@ impl Sampler for Normal {
         let mut noise = Vec::new();
         let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
         let var = items.uncertainty.row(row);
+        // A root has no finite derivative at a variance of 0, where it counts as 0.
         let half = T::from_f64(0.5);
         for (mu, &weight) in mu.iter_mut().zip(weights) {
             *mu = *mu + weight;
@@ -284,11 +285,11 @@ impl Sampler for Normal {
             for (&weight, &n) in weights.iter().zip(&*noise) {
                 whole = whole + weight * n;
             }
-            by_var[0] = by_var[0] + half * whole / T::sqrt(var);
+            by_var[0] = by_var[0] + if var == T::default() { var } else { half * whole / T::sqrt(var) };
             return;
         }
         for (((by_var, &var), &weight), &n) in by_var.iter_mut().zip(var).zip(weights).zip(&*noise) {
-            *by_var = *by_var + half * weight * n / T::sqrt(var);
+            *by_var = *by_var + if var == T::default() { var } else { half * weight * n / T::sqrt(var) };
         }
     }
 }

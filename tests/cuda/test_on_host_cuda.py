@@ -7,9 +7,11 @@ import pathlib
 import numpy as np
 import pytest
 import torch
-from conftest import EPS, make, scored
+from conftest import EPS, build, every_score, make, scored, to_numpy
 from items import given_to, scale_of
+from test_edges import CELLS, COPIES, hostile
 from test_every_score import check, same_bits
+from test_lengths import rows
 
 import peaccel as pe
 from peaccel import _core
@@ -412,3 +414,58 @@ def test_nothing_in_nothing_out(device):
             assert (scores == -torch.inf).all()
             assert (ids == -1).all()
             assert ids.shape == (len(a), 4)
+
+
+# -- edges -------------------------------------------------------------------------------------------------------------
+
+CERTAIN = [cell for cell in CELLS if cell[0] in COPIES and "point" not in cell and cell[0] != "neg_w2"]
+
+
+def torch_items(d, dtype):
+    return build(d.kind, *map(to_numpy, d.arrays), dtype=dtype, library="torch")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), CERTAIN)
+def test_limits_at_certain_items_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
+    score = scored(name, q_kind)
+    q, g = hostile(q_kind, 5, 9, 1, dtype, 1e-12), hostile(g_kind, 12, 9, 2, dtype, 1e-12)
+    want = every_score(q, g, score)
+    found = verbs(torch_items(q, dtype), torch_items(g, dtype), score)
+    same_bits({**found, "rescore": found["rescore"]}, name)
+    assert not np.isnan(found["rescore"]).any()
+    np.testing.assert_allclose(
+        found["rescore"], want, rtol=3e-5 if dtype == "float32" else 1e-11, atol=1e-4 if dtype == "float32" else 1e-9
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), CERTAIN)
+def test_gradients_at_certain_items_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
+    q, g = (torch_items(hostile(kind, n, 9, n, dtype, 0.1), dtype) for kind, n in ((q_kind, 5), (g_kind, 8)))
+    planned = plan(q, g, scored(name, q_kind), detach=True)
+    weights = torch.rand(5, 8, dtype=q.mu.dtype)
+    found, want = (
+        call(planned.pair.op, weights, planned.inputs, None, True)
+        for call in (_cuda.score_backward, _cpu.score_backward)
+    )
+    for one, other in zip(found, want, strict=True):
+        assert one.isfinite().all()
+        torch.testing.assert_close(
+            one, other, rtol=1e-4, atol=1e-4 * float(other.abs().max() if other.numel() else 0) + 1e-9
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_cosines_at_any_length_are_those_of_the_cpu(device, dtype):
+    q, g = (build("point", rows(n, 19, dtype, n), None, dtype=dtype, library="torch") for n in (6, 20))
+    for score in ("cosine", "norm_cosine:mu=0.2") if dtype == "float32" else ("cosine",):
+        want, found = to_numpy(every_score(q, g, score)), verbs(q, g, pe.scores.get(score))
+        same_bits(found, score)
+        np.testing.assert_allclose(found["rescore"], want, rtol=1e-5, atol=1e-5 * (score == "cosine"))
+    assert (abs(verbs(q, q, pe.scores.cosine)["rescore"]) <= 1).all()
+    zero = pe.Point(torch.cat((q.mu[:3], 0 * q.mu[:1])).float().clamp(-1e3, 1e3))
+    planned = plan(zero, zero, pe.scores.cosine, detach=True)
+    weights = torch.rand(4, 4)
+    gradients = _cuda.score_backward(planned.pair.op, weights, planned.inputs, None, True)
+    assert all(x.isfinite().all() for x in gradients) and (gradients.mu1[3] == 0).all()

@@ -263,10 +263,25 @@ def test_what_no_threshold_can_be_of_is_refused_before_the_search(call, message,
     assert "\n" not in str(caught.value)
 
 
-def test_scores_that_are_not_finite_are_refused_by_name():
+def test_queries_that_nothing_is_like_are_refused_by_name():
     far = 1e300 * np.array([[1.0, 0], [0, 1], [1, 1]])
-    with pytest.raises(ValueError, match=r"^choose_threshold: the best score by neg_sq_l2 of 3 queries is not finite$"):
+    with pytest.raises(
+        ValueError, match=r"^choose_threshold: the best score by neg_sq_l2 of 3 queries is -inf: nothing"
+    ):
         pe.choose_threshold(pe.Point(far), pe.Point(-far), (SIX[::2], SIX[1::2]), "neg_sq_l2")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exact_copies_of_certain_items_are_accepted_first(dtype):
+    """mls of them is infinite; evaluate and choose_score compare them with the others too."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(40), 6)
+    mu = (rng.standard_normal((40, 8))[labels] + 0.3 * rng.standard_normal((240, 8))).astype(dtype)
+    mu[2::6] = mu[0::6]
+    d = pe.Normal(mu, np.where(np.arange(240) % 2, 0.09, 0).astype(dtype)).validate()
+    found = pe.choose_threshold(d, None, labels, "mls", wrong=0.2)
+    assert found.accept.accepted > 30 and np.isfinite(found.accept.threshold)
+    assert pe.evaluate(d, None, labels, scores=["mls", "cosine"]) and pe.choose_score(d, labels)
 
 
 def test_queries_that_are_in_the_gallery_are_told():

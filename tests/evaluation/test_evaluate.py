@@ -193,8 +193,8 @@ WRONG = {
         "quality has shape (1,), expected (180,) like queries",
     ),
     "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "score cosine is NaN for some pairs"),
-    "zero variance": (
-        lambda d, y: pe.evaluate(pe.Normal(d.mu, d.var * (y > 0)), None, y, ["cosine"]),
+    "NaN variance": (
+        lambda d, y: pe.evaluate(pe.Normal(d.mu, np.where(y > 0, d.var, np.nan)), None, y, ["cosine"]),
         "confidence 'learned' of 6 queries is not finite",
     ),
 }

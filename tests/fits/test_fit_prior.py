@@ -173,9 +173,43 @@ def test_fit_vmf_at_the_ends(library):
     z = as_library(np.concatenate([row] * 4 + [row, -row, row]), library)
     weights = as_library(np.array([3.0, 1, 0.7, 0.1, 1, 1, 0]), library)
     d = pe.fit_vmf(z, weights=weights, groups=groups)
-    # One row, equal rows, opposite rows, and a row that does not count.
-    np.testing.assert_array_equal(to_numpy(d.kappa), [np.inf, np.inf, 0, 0])
+    # One row, equal rows, opposite rows, whose spread goes for the others too, and a row that does not count.
+    np.testing.assert_allclose(to_numpy(d.kappa), [0, 0, 0, 0], atol=1e-5)
     np.testing.assert_allclose(to_numpy(d.mu), np.concatenate([row, row, axis, axis]), rtol=1e-15)
+    kept = np.flatnonzero(groups < 2)
+    alone = pe.fit_vmf(z[kept], weights=weights[kept], groups=groups[kept])
+    np.testing.assert_array_equal(to_numpy(alone.kappa), np.inf)  # no other group says how far rows are spread
+    np.testing.assert_array_equal(to_numpy(pe.fit_vmf(z[:1]).kappa), np.inf)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_persons_of_one_photograph_are_as_spread_as_the_others(library, weighted):
+    """And so are ranked like the others: with kappa = inf, which few queries lie near enough, .31 were found first."""
+    rng = np.random.default_rng(0)
+    centres = make("vmf", 300, 96, 1).mu
+    labels = np.concatenate([np.arange(300), np.repeat(np.arange(150), 4)])
+    z = pe.sample(pe.VonMisesFisher(centres[labels], np.full(len(labels), 90.0)), 1, seed=1)[0]
+    weights = rng.uniform(0.5, 2, len(z)) if weighted else None
+    given = None if weights is None else as_library(weights, library)
+    d = pe.fit_vmf(as_library(z, library), weights=given, groups=labels)
+    kappa = to_numpy(d.kappa)
+    assert (
+        np.ptp(kappa[150:]) == 0 and abs(kappa[200] / 90 - 1) < 0.05
+    )  # the true one: of 600 differences, in 96 dimensions
+    w = np.ones(len(z)) if weights is None else weights
+    squares, count = 0.0, 0.0
+    for label in range(150):
+        rows, own = z[labels == label], w[labels == label]
+        mean = own @ rows / own.sum()
+        size = own.sum() ** 2 / (own**2).sum()
+        squares, count = squares + size * (own @ ((rows - mean) ** 2).sum(1)) / own.sum(), count + size - 1
+    kept = pe.special.iv_ratio(48.0, kappa[200])
+    np.testing.assert_allclose(1 - kept**2, squares / count, rtol=1e-10)
+    queries = pe.sample(pe.VonMisesFisher(centres, np.full(300, 90.0)), 1, seed=2)[0]
+    gallery = pe.VonMisesFisher(to_numpy(d.mu), kappa)
+    found = pe.search(pe.VonMisesFisher(queries, np.full(300, 90.0)), gallery, 1, "mls").ids[:, 0] == np.arange(300)
+    assert found[150:].mean() > 0.6
 
 
 def test_fit_vmf_differentiates():

@@ -7,6 +7,7 @@ shapes, dtypes and devices only; ``validate()`` is what scans the values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
@@ -236,13 +237,16 @@ class Distribution(Generic[ArrayT]):
     def validate(self, first_row: int = 0) -> Self:
         """The distribution itself, after a scan of all its values; errors count rows from ``first_row``.
 
+        Items without any doubt pass: a variance of 0, and kappa = inf of a VonMisesFisher. Scores and measures have
+        their limits there, as variances of 0 go to 0 together: an exact copy is the best of all.
+
         The norms of directions may be off 1 by 1e-3 (float32, float64), 2e-3 (float16) or 1e-2 (bfloat16).
 
         Raises
         ------
         ValueError
-            Naming the first row where a value is NaN or infinite, where ``var``, ``kappa`` or ``scale`` is negative,
-            or where ``mu`` should be of unit length and is not.
+            Naming the first row where a value is NaN or infinite, but for that kappa, where ``var``, ``kappa`` or
+            ``scale`` is negative, or where ``mu`` should be of unit length and is not.
         """
         values = self.detach()
         for start in range(0, len(self), BLOCK):
@@ -254,6 +258,8 @@ class Distribution(Generic[ArrayT]):
         owner = type(self).__name__
         for name, x in zip(self._names, self.arrays, strict=True):
             finite = namespace(x).isfinite(x)
+            if self.kind == "vmf" and name == "kappa":
+                finite = finite | (x == math.inf)
             if not bool(finite.all()):
                 raise ValueError(f"{owner}: {name} is not finite in row {start + (_first(~finite) or 0)}")
             if name != "mu" and (bad := _first(x < 0)) is not None:

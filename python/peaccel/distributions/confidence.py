@@ -9,6 +9,7 @@ from typing import Any
 from peaccel._utils.arrays import Array, ArrayT, as_array, dtype_name, namespace, quiet
 from peaccel._utils.seeds import as_integer, as_seed
 from peaccel._utils.suggestions import unknown
+from peaccel.distributions._numerics import double
 from peaccel.distributions.checks import cast, compute_dtype
 from peaccel.distributions.classes import Distribution
 from peaccel.distributions.log_prob import entropy
@@ -109,7 +110,7 @@ def confidence(
 
 
 def _norm(d: Any) -> Array:
-    return namespace(d.mu).linalg.norm(d.mu, None, -1)
+    return namespace(d.mu).linalg.norm(double(d.mu), None, -1)
 
 
 def _self_match(d: Any, a: Any = 1.0, b: Any = 0.0, n: int = 8, seed: Any = None) -> Array:

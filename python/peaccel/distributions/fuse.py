@@ -55,12 +55,15 @@ def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
     harmonic  Scaled                 As mean, with the harmonic mean of the scales.
     ========  =====================  ===================================================================================
 
+    Where items of a group are without any doubt (var = 0, in a dimension, or kappa = inf), the product and the natural
+    rule are of these alone, with equal shares, and without any doubt themselves.
+
     Directions that add up to zero have no direction: the first axis, (1, 0, ..., 0), stands for it.
 
     Parameters
     ----------
     d
-        N items of any kind; var > 0 for product and pfe.
+        N items of any kind.
     groups
         [N] integers, the group of each item, of either kind of array; of names,
         ``np.unique(names, return_inverse=True)[1]``.
@@ -110,6 +113,14 @@ def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
 
 
 def _product(d: Any, groups: Groups) -> tuple[Array, ...]:
+    certain = d.var == 0
+    if bool(certain.any()):
+        # Beside a variance of 0 all others count for nothing, as if they were infinite; those of 0 count alike.
+        (alone,) = group_sum(lambda x: (x,), [double(certain)], groups)
+        beside, xp = alone[groups.rows] > 0, namespace(d.mu)
+        weight = xp.where(beside, double(certain), 1 / double(xp.where(certain, 1.0, d.var)))
+        mean, fused = group_sum(lambda mu, w: (mu * _column(w), w), [d.mu, weight], groups)
+        return mean / _column(fused), xp.where(alone > 0, 0.0, 1 / fused)
     if d.kind == "normal_isotropic":
         mean, fused = group_sum(lambda mu: (mu, _ones(mu)), [d.mu], groups, 1 / double(d.var))
     else:
@@ -123,6 +134,12 @@ def _pfe(d: Any, groups: Groups) -> tuple[Array, ...]:
 
 
 def _natural(d: Any, groups: Groups) -> tuple[Array, ...]:
+    certain, xp = d.kappa == math.inf, namespace(d.mu)
+    if bool(certain.any()):
+        (alone,) = group_sum(lambda x: (x,), [double(certain)], groups)
+        weight = xp.where(alone[groups.rows] > 0, double(certain), double(xp.where(certain, 1.0, d.kappa)))
+        mu, kappa = unit(*group_sum(lambda mu: (mu,), [d.mu], groups, weight))
+        return mu, xp.where(alone > 0, math.inf, kappa)
     return unit(*group_sum(lambda mu: (mu,), [d.mu], groups, double(d.kappa)))
 
 

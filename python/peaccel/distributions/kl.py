@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from peaccel._utils.arrays import Array, ArrayT, dtype_name, is_torch, namespace, quiet
@@ -33,13 +35,14 @@ def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
     """Kullback-Leibler divergence of q from p, item by item, in nats: the mean of log p - log q over draws of p.
 
     Normals: ``1/2 sum [(mu_p - mu_q)^2 / var_q + x - log(1 + x)]``, x = (var_p - var_q) / var_q. VonMisesFisher:
-    ``log C(k_p) - log C(k_q) + A(k_p) (k_p - k_q mu_p.mu_q)``. Near-equal items keep their digits, equal ones give 0.
+    ``log C(k_p) - log C(k_q) + A(k_p) (k_p - k_q mu_p.mu_q)``. Near-equal items keep their digits, equal ones give 0,
+    those of variance 0 or kappa = inf too; from and to any other such item the divergence is inf.
 
     Parameters
     ----------
     p, q
         N items each, of one dim, kind of array, dtype and device: two Normals, isotropic or diagonal (none is
-        expanded), var > 0; or two VonMisesFisher. ``kl(p, VonMisesFisher(mu, 0))`` is from the uniform distribution.
+        expanded); or two VonMisesFisher. ``kl(p, VonMisesFisher(mu, 0))`` is from the uniform distribution.
 
     Returns
     -------
@@ -74,8 +77,9 @@ def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
         return cast(_kl_vmf(p.dim, double(spread_p), double(spread_q), square_distance(mu_p, mu_q), dtype), dtype)
     if p.kind == q.kind == "normal_isotropic":
         var_p, var_q = double(spread_p), double(spread_q)
-        volume = p.dim * _x_minus_log1p((var_p - var_q) / var_q)
-        return cast((volume + square_distance(mu_p, mu_q) / var_q) / 2, dtype)
+        square = _square_over(square_distance(mu_p, mu_q), var_q)
+        var_p, var_q = _apart_from_certain(var_p, var_q)
+        return cast((p.dim * _x_minus_log1p((var_p - var_q) / var_q) + square) / 2, dtype)
     arrays = mu_p, _columns(spread_p), mu_q, _columns(spread_q)
     return cast(_kl_diagonal(*arrays) if is_torch(mu_p) else _kl_diagonal_by_blocks(*arrays), dtype)
 
@@ -129,6 +133,10 @@ def match_variance(q: Distribution[ArrayT], g: Distribution[ArrayT]) -> ArrayT:
 
 def _kl_vmf(dim: int, kappa_p: Array, kappa_q: Array, square: Array, dtype: str) -> Array:
     """The divergence from the concentrations and from square = |mu_p - mu_q|^2: mu_p.mu_q = 1 - square / 2."""
+    xp, certain = namespace(kappa_p), namespace(kappa_p).isinf(kappa_p) | namespace(kappa_q).isinf(kappa_q)
+    # Of equal items the divergence is 0, from or to any other one that is certain it is infinite.
+    limit = xp.where((kappa_p == kappa_q) & ~(square > 0), square, math.inf + square)
+    kappa_p, kappa_q = xp.where(certain, 1.0, kappa_p), xp.where(certain, 1.0, kappa_q)
     ratio = bessel.iv_ratio(order(dim / 2, kappa_p), kappa_p)
     turned = kappa_q * ratio * square / 2
 
@@ -142,10 +150,10 @@ def _kl_vmf(dim: int, kappa_p: Array, kappa_q: Array, square: Array, dtype: str)
     is_plain = keeps_digits(dim, namespace(kappa_p).maximum(kappa_p, kappa_q), dtype)
     terms = either(is_plain, plain, careful, (0.0, float(dim)), kappa_p, kappa_q, ratio)
     if not is_torch(terms):
-        return _kl_of_kappas(dim, kappa_p, kappa_q, terms, dtype) + turned
+        return xp.where(certain, limit, _kl_of_kappas(dim, kappa_p, kappa_q, terms, dtype) + turned)
     # The value is the one that does not cancel. The derivatives are those of `terms`, which do not cancel.
     value = _kl_of_kappas(dim, kappa_p.detach(), kappa_q.detach(), terms.detach(), dtype)
-    return value + (terms - terms.detach()) + turned
+    return xp.where(certain, limit, value + (terms - terms.detach()) + turned)
 
 
 def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype: str) -> Array:
@@ -176,10 +184,12 @@ def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype:
 
 def _kl_diagonal(mu_p: Array, var_p: Array, mu_q: Array, var_q: Array) -> Array:
     """The divergence from means [N, D] and variances [N, D] or [N, 1], one of them [N, D]; differentiable."""
-    square, wide = (mu_p - mu_q) ** 2 / var_q, double(var_q)
+    square = _square_over((mu_p - mu_q) ** 2, var_q)
+    var_p, var_q = _apart_from_certain(var_p, var_q)
+    wide = double(var_q)
     x = (double(var_p) - wide) / wide
     # An x of float32 variances is 0 or above 1e-8, and float64 has digits enough for a difference near x^2 / 2.
-    volume = x - namespace(x).log1p(x) if dtype_name(mu_p) == "float32" else _x_minus_log1p(x)
+    volume = _difference(x) if dtype_name(mu_p) == "float32" else _x_minus_log1p(x)
     return (total(volume) + total(square)) / 2
 
 
@@ -203,6 +213,18 @@ def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
     return value
 
 
+def _apart_from_certain(var_p: Array, var_q: Array) -> tuple[Array, Array]:
+    """Both variances; where both are 0 equal ones, which add nothing."""
+    xp, certain = namespace(var_p), (var_p == 0) & (var_q == 0)
+    return xp.where(certain, 1.0, var_p), xp.where(certain, 1.0, var_q)
+
+
+def _square_over(square: Array, var: Array) -> Array:
+    """square / var; 0 of equal means, however small the variance is."""
+    xp, certain = namespace(square), var == 0
+    return xp.where(certain & (square > 0), math.inf, square / xp.where(certain, 1.0, var))
+
+
 def _columns(var: Array) -> Array:
     """Variances as [N, D], isotropic ones as [N, 1]."""
     return var if var.ndim == 2 else var[:, None]
@@ -213,7 +235,6 @@ def _x_minus_log1p(x: Array) -> Array:
 
     With s = x / (2 + x), log(1 + x) is 2 (s + s^3/3 + s^5/5 + ...), and x - 2 s = x s.
     """
-    xp = namespace(x)
 
     def series(x: Array) -> Array:
         s = x / (2 + x)
@@ -222,4 +243,10 @@ def _x_minus_log1p(x: Array) -> Array:
             value = value * square + 1 / odd
         return x * s - 2 * s * square * value
 
-    return either(abs(x) < 0.25, series, lambda x: x - xp.log1p(x), (0.0, 0.0), x)
+    return either(abs(x) < 0.25, series, _difference, (0.0, 0.0), x)
+
+
+def _difference(x: Array) -> Array:
+    """x - log(1 + x); inf at inf."""
+    xp = namespace(x)
+    return xp.where(x == math.inf, x, x - xp.log1p(x))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from peaccel._utils.arrays import Array, ArrayT, Given, as_array, namespace, quiet, require_same_kind
 from peaccel.distributions._numerics import (
     LOG_2PI,
@@ -28,12 +30,13 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact")
     Normal: ``-1/2 sum (z - mu)^2 / var - 1/2 sum log(2 pi var)``. VonMisesFisher, on the unit sphere:
     ``log C_D(kappa) + kappa mu.z``. NonIsotropicVonMisesFisher, with K = diag(kappa) and n = |K mu|: the density of z
     whose image K z / |K z| is von Mises-Fisher around K mu / n,
-    ``log C_D(n) + n cos(K z, K mu) + sum log kappa - D log |K z|``.
+    ``log C_D(n) + n cos(K z, K mu) + sum log kappa - D log |K z|``. Of an item without any doubt, var = 0 or kappa =
+    inf, the density is inf at mu and 0 elsewhere.
 
     Parameters
     ----------
     d
-        N items: Normal with var > 0, VonMisesFisher, or NonIsotropicVonMisesFisher with kappa > 0.
+        N items: Normal, VonMisesFisher, or NonIsotropicVonMisesFisher with kappa > 0.
     z
         [N, D] or [S, N, D], rows for item n at [..., n, :]; unit rows where d is on the sphere. Cast to the compute
         dtype.
@@ -107,7 +110,8 @@ def entropy(d: Distribution[ArrayT]) -> ArrayT:
 
     Returns
     -------
-    [N], in the compute dtype (float32 for 16-bit floats); log of the sphere's surface at kappa = 0.
+    [N], in the compute dtype (float32 for 16-bit floats); log of the sphere's surface at kappa = 0, -inf at kappa = inf
+    and where a variance is 0.
     Twice differentiable.
 
     Raises
@@ -147,7 +151,10 @@ def entropy(d: Distribution[ArrayT]) -> ArrayT:
 
 def _log_prob_vmf(dim: int, kappa: Array, square: Array) -> Array:
     """The log density from |mu - z|^2, since mu.z = 1 - |mu - z|^2 / 2 of unit rows."""
-    return scaled_log_norm(dim, kappa) - kappa * square / 2
+    xp, certain = namespace(kappa), namespace(kappa).isinf(kappa)
+    finite = xp.where(certain, 1.0, kappa)
+    value = scaled_log_norm(dim, finite) - finite * square / 2
+    return xp.where(certain, xp.where(square > 0, -math.inf, math.inf + square), value)
 
 
 def _entropy_vmf(dim: int, kappa: Array, dtype: str) -> Array:
@@ -157,7 +164,10 @@ def _entropy_vmf(dim: int, kappa: Array, dtype: str) -> Array:
     def careful(k: Array) -> Array:
         return k * one_minus_ratio(dim, k) - scaled_log_norm(dim, k)
 
-    return either(keeps_digits(dim, kappa, dtype), plain, careful, (0.0, float(dim)), kappa)
+    xp, certain = namespace(kappa), namespace(kappa).isinf(kappa)
+    finite = xp.where(certain, 1.0, kappa)
+    value = either(keeps_digits(dim, finite, dtype), plain, careful, (0.0, float(dim)), finite)
+    return xp.where(certain, -math.inf, value)
 
 
 def _log_prob_nivmf(mu: Array, kappa: Array, z: Array, variant: str) -> Array:

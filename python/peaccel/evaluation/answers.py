@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 BLOCK = 1 << 22
+GREAT = 1e300  # stands for infinity where scores are subtracted
 """Ids, or coordinates of pairs, that are held at once."""
 DEFAULT = ("cosine", "mls")
 """The scores that are evaluated unless others are named: of these, those that take the kinds."""
@@ -166,8 +167,11 @@ def of_pairs(
 
 
 def numbers(owner: str, scores: Any, score: Score) -> NDArray[np.float64]:
-    """Scores in float64, none of them NaN."""
+    """Scores in float64, none of them NaN; infinite ones, of exact copies and of what cannot match, as great ones.
+
+    These keep their order and can be subtracted.
+    """
     found = on_host(scores).astype(np.float64)
     if np.isnan(found).any():
         raise ValueError(f"{owner}: score {score.label} is NaN for some pairs: see validate() of both sides")
-    return found
+    return np.clip(found, -GREAT, GREAT)

@@ -14,7 +14,7 @@ from peaccel._utils.arrays import on_host
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
-from peaccel.evaluation.answers import answered, as_truth, warn_of_copies
+from peaccel.evaluation.answers import GREAT, answered, as_truth, warn_of_copies
 from peaccel.evaluation.identification import best_two, curve_of, novel_clusters
 from peaccel.evaluation.separation import calibration, probability
 from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
@@ -104,7 +104,8 @@ def choose_threshold(
         The score does not take these kinds.
     ValueError
         wrong and fpir both, or outside (0, 1); fpir without a search that has no mate; shapes disagree, labels that
-        are NaN or of one class, no query can be answered, a score that is not finite, or as for `pe.search`.
+        are NaN or of one class, no query can be answered, a score that is NaN or a best one of -inf, or as for
+        `pe.search`.
 
     Notes
     -----
@@ -137,10 +138,10 @@ def choose_threshold(
     answers = answered(owner, queries, gallery, truth, named, {"recall_at_1": metrics.hit_at_k})
     if gallery is not None:
         warn_of_copies(owner, queries, gallery, answers.best)
-    best = _finite(owner, answers.scores[:, 0].astype(answers.dtype), named)
+    best = _in_dtype(owner, answers.scores[:, 0], answers.dtype, named)
     others, of_others = best[~mated], None if truth.sizes().all() else units[~mated]
     if novel is not None:
-        others = _finite(owner, best_two(owner, novel, items, named)[:, 0].astype(answers.dtype), named)
+        others = _in_dtype(owner, best_two(owner, novel, items, named)[:, 0], answers.dtype, named)
         of_others = None if novel_labels is None else of_novel
     given = _Given(best, answers.right == 1, units, mated, others, of_others)
     return _chosen(
@@ -266,11 +267,12 @@ def _asked(owner: str, delta: float, **targets: float | None) -> tuple[str, floa
     return next(((name, float(x)) for name, x in given.items()), None)
 
 
-def _finite(owner: str, found: NDArray[Any], score: Score) -> NDArray[Any]:
-    if not np.isfinite(found).all():
-        count = (~np.isfinite(found)).sum()
-        raise ValueError(f"{owner}: the best score by {score.label} of {count} queries is not finite")
-    return found
+def _in_dtype(owner: str, found: NDArray[np.float64], dtype: Any, score: Score) -> NDArray[Any]:
+    """Best scores in the dtype in which they were computed; that of an exact copy, infinity, as its greatest number."""
+    if (found <= -GREAT).any():
+        count = (found <= -GREAT).sum()
+        raise ValueError(f"{owner}: the best score by {score.label} of {count} queries is -inf: nothing is like them")
+    return np.minimum(found, np.finfo(dtype).max).astype(dtype)
 
 
 def _about(

@@ -12,7 +12,7 @@ from peaccel import metrics
 from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution, Normal, Point
 from peaccel.distributions.confidence import confidence as of_items
-from peaccel.evaluation.answers import Answers
+from peaccel.evaluation.answers import GREAT, Answers
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.fits.fit_match_probability import fit_match_probability
@@ -94,12 +94,12 @@ def by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str
     """The confidences of queries whose best two items have these scores, by name."""
     kinds: dict[str, Any] = {}
     if not isinstance(d, Point):
-        with np.errstate(divide="ignore"):  # a variance of 0 raises below
-            kinds["learned"] = on_host(of_items(d))
+        with np.errstate(divide="ignore"):  # that of a variance of 0 is infinite
+            kinds["learned"] = np.clip(on_host(of_items(d)).astype(np.float64), -GREAT, GREAT)
     if isinstance(d, Normal | Point) and not _unit(mu := on_host(d.mu)):
         kinds["norm of the mean"] = metrics.norm_confidence(mu)
     kinds[BEST] = metrics.top_score_confidence(scores)
-    if np.isfinite(scores).all():
+    if (abs(scores) < GREAT).all():
         kinds["best less second"] = metrics.margin_confidence(scores)
     kinds["random"] = metrics.random_confidence(len(d), seed)
     for name, values in kinds.items():

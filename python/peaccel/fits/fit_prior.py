@@ -194,8 +194,10 @@ def fit_vmf(
     -------
     VonMisesFisher
         In the compute dtype (float32 for 16-bit floats), an item for each group in the order of the sorted unique
-        values of groups, one without groups. kappa is inf where all rows of a group are equal, as a single one is:
-        the likelihood has no maximum there. Where rows cancel, or all weights are 0, kappa is 0 and mu the first axis,
+        values of groups, one without groups. A group whose rows are all equal, as a single one is, has a likelihood
+        without a maximum: its kappa is that of the spread of all other groups' rows about their own means, so that
+        persons of one photograph are scored like the others; where there are no such groups it is inf, at which scores
+        have their limits. Where rows cancel, or all weights are 0, kappa is 0 and mu the first axis,
         (1, 0, ..., 0). Differentiable in torch, once: mu and kappa in z and weights.
 
     Raises
@@ -242,7 +244,10 @@ def fit_vmf(
     mu, r = unit(mean)
     # r^2 + spread, the mean square of the rows, is 1 up to rounding. Divided by it, r and spread give the same kappa.
     square = xp.where(known, r * r + spread, 1.0)
-    kappa = _concentration(shape[1], r / xp.sqrt(square), xp.where(known, spread / square, 1.0))
+    r, spread = r / xp.sqrt(square), xp.where(known, spread / square, 1.0)
+    if groups is not None:
+        r, spread = _with_pooled(r, spread, weight, w, of)
+    kappa = _concentration(shape[1], r, spread)
     return VonMisesFisher(cast(mu, compute_dtype(rows)), cast(kappa, compute_dtype(rows)))
 
 
@@ -276,10 +281,31 @@ def _weighted_moments(z: Array, weights: Array | None, groups: Groups) -> tuple[
     return weight, mean, spread
 
 
+def _with_pooled(r: Array, spread: Array, weight: Array, weights: Array | None, groups: Groups) -> tuple[Array, Array]:
+    """Mean lengths and spreads, for groups of equal rows those of the spread of all other groups' rows.
+
+    A group of n rows has n - 1 differences from its mean; of weighted ones, n = (sum w)^2 / sum w^2.
+    """
+    xp, alike = namespace(r), _alike(spread)
+    others = ~alike & (weight > 0)
+    if not bool(alike.any()) or not bool(others.any()):
+        return r, spread
+    squares = weight if weights is None else group_sum(lambda w: (w * w,), [weights], groups)[0]
+    # What `where` does not select must be finite too, or its gradient would be NaN.
+    size = xp.where(others, weight, 1.0) ** 2 / xp.where(others, squares, 1.0)
+    pooled = xp.where(others, size * spread, 0.0).sum() / (size - 1).sum()
+    pooled = xp.where(pooled < 1, pooled, 1 - 1e-12)
+    return xp.where(alike, xp.sqrt(1 - pooled), r), xp.where(alike, pooled, spread)
+
+
+def _alike(spread: Array) -> Array:
+    """Where a spread is 0 up to rounding."""
+    return spread <= (8 * 2.0**-52) ** 2
+
+
 def _concentration(dim: int, r: Array, spread: Array) -> Array:
     """The kappa at which A(kappa) = r, where spread = 1 - r^2; inf where the spread is 0 up to rounding."""
-    xp = namespace(r)
-    alike = spread <= (8 * 2.0**-52) ** 2
+    xp, alike = namespace(r), _alike(spread)
     r, spread = xp.where(alike, 0.5, r), xp.where(alike, 0.75, spread)
     fixed_r, fixed_spread = (r.detach(), spread.detach()) if is_torch(r) else (r, spread)
     kappa = fixed_r * (dim - fixed_r**2) / fixed_spread

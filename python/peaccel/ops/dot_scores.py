@@ -3,7 +3,8 @@
 Each op takes (mu, uncertainty) per side and a shared row; `peaccel.scores` says what each kind of distribution
 passes as these.
 The formulas below are the definitions, in plain torch; the kernels (`rust/kernels/dot_scores.rs`) rearrange them so
-that nothing cancels.
+that nothing cancels. A pair of which a kernel gives a limit, at variances of 0 and infinite concentrations, is 0 here,
+where second derivatives are made of them.
 """
 
 from __future__ import annotations
@@ -17,16 +18,23 @@ from peaccel.ops._definitions import pair_op
 from peaccel.ops.bessel import iv_ratio, vmf_log_norm
 
 
+def _cosine(mu1: Array, mu2: Array) -> Array:
+    """In float64, as squares may leave the range of float32; 0 of zeros, without derivatives."""
+    where, a, b = namespace(mu1).where, mu1.double(), mu2.double()
+    squares = (a * a).sum(-1), (b * b).sum(-1)
+    zero = (squares[0] == 0) | (squares[1] == 0)
+    lengths = where(zero, 1.0, squares[0]).sqrt() * where(zero, 1.0, squares[1]).sqrt()
+    return where(zero, 0.0, (a * b).sum(-1) / lengths).to(mu1.dtype)
+
+
 @pair_op
 def cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, none: Array) -> Array:
-    norms = (mu1 * mu1).sum(-1).sqrt() * (mu2 * mu2).sum(-1).sqrt()
-    return (weight1 * weight2)[..., 0] * (mu1 * mu2).sum(-1) / norms
+    return (weight1 * weight2)[..., 0] * _cosine(mu1, mu2)
 
 
 @pair_op
 def shifted_cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, shift: Array) -> Array:
-    norms = (mu1 * mu1).sum(-1).sqrt() * (mu2 * mu2).sum(-1).sqrt()
-    return (weight1 * weight2)[..., 0] * ((mu1 * mu2).sum(-1) / norms - shift[0])
+    return (weight1 * weight2)[..., 0] * (_cosine(mu1, mu2) - shift[0])
 
 
 @pair_op
@@ -34,44 +42,60 @@ def neg_sq_l2(mu1: Array, trace1: Array, mu2: Array, trace2: Array, none: Array)
     return -(((mu1 - mu2) ** 2).sum(-1) + (trace1 + trace2)[..., 0])
 
 
+def uncertain(var1: Array, var2: Array, certain: Array) -> tuple[Array, Array]:
+    """Both variances, with 1 in place of what has no finite derivatives there."""
+    where = namespace(var1).where
+    return where(certain, 1.0, var1), where(certain, 1.0, var2)
+
+
 @pair_op
 def mls_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
-    s = (var1 + var2)[..., 0]
-    return -0.5 * (((mu1 - mu2) ** 2).sum(-1) / s + mu1.shape[-1] * (s.log() + math.log(2 * math.pi)))
+    certain = var1 + var2 == 0
+    s = sum(uncertain(var1, var2, certain))[..., 0]
+    value = -0.5 * (((mu1 - mu2) ** 2).sum(-1) / s + mu1.shape[-1] * (s.log() + math.log(2 * math.pi)))
+    return value.masked_fill(certain[..., 0], 0)
 
 
 @pair_op
 def neg_mahalanobis_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
-    return -((mu1 - mu2) ** 2).sum(-1) / (var1 + var2)[..., 0]
+    certain = var1 + var2 == 0
+    value = -((mu1 - mu2) ** 2).sum(-1) / sum(uncertain(var1, var2, certain))[..., 0]
+    return value.masked_fill(certain[..., 0], 0)
 
 
 @pair_op
 def llr_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: Array) -> Array:
-    v, w, p = var1[..., 0], var2[..., 0], prior_var[0]
+    certain, p = (var1 + var2 == 0)[..., 0], prior_var[0]
+    v, w = uncertain(var1[..., 0], var2[..., 0], certain)
     a, b, det = p + v, p + w, p * (v + w) + v * w
     spread = (mu1**2).sum(-1) * v / a + (mu2**2).sum(-1) * w / b - ((mu1 - mu2) ** 2).sum(-1)
-    return 0.5 * (p * spread / det + mu1.shape[-1] * (a * b / det).log())
+    return (0.5 * (p * spread / det + mu1.shape[-1] * (a * b / det).log())).masked_fill(certain, 0)
 
 
 @pair_op
 def overlap_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, powers: Array) -> Array:
-    v, w, alpha, beta = var1[..., 0], var2[..., 0], powers[0], powers[1]
+    certain, alpha, beta = ((var1 == 0) | (var2 == 0))[..., 0], powers[0], powers[1]
+    v, w = uncertain(var1[..., 0], var2[..., 0], certain)
     s = v / alpha + w / beta
     logs = s.log() - (1 - alpha) * v.log() - (1 - beta) * w.log() + (alpha * beta).log()
     constant = (alpha + beta - 1) * math.log(2 * math.pi)
-    return -0.5 * (((mu1 - mu2) ** 2).sum(-1) / s + mu1.shape[-1] * (logs + constant))
+    value = -0.5 * (((mu1 - mu2) ** 2).sum(-1) / s + mu1.shape[-1] * (logs + constant))
+    return value.masked_fill(certain, 0)
 
 
 @pair_op
 def neg_kl_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, share: Array) -> Array:
-    v, w, square = var1[..., 0], var2[..., 0], ((mu1 - mu2) ** 2).sum(-1)
+    certain, square = ((var1 == 0) | (var2 == 0))[..., 0], ((mu1 - mu2) ** 2).sum(-1)
+    v, w = uncertain(var1[..., 0], var2[..., 0], certain)
     forth = square / w + mu1.shape[-1] * (v / w - 1 - (v / w).log())
     back = square / v + mu1.shape[-1] * (w / v - 1 - (w / v).log())
-    return -0.5 * (share[0] * forth + (1 - share[0]) * back)
+    return (-0.5 * (share[0] * forth + (1 - share[0]) * back)).masked_fill(certain, 0)
 
 
 def _log_overlap(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Array) -> Array:
     kappa1, kappa2 = kappa1[..., 0], kappa2[..., 0]
+    certain = kappa1.isinf() | kappa2.isinf()
+    kappa1, kappa2 = uncertain(kappa1, kappa2, certain)
     a, b = powers[0] * kappa1, powers[1] * kappa2
     square, where = (a + b) ** 2 - a * b * ((mu1 - mu2) ** 2).sum(-1), namespace(mu1).where
     dim = mu1.new_tensor(float(mu1.shape[-1])).double()
@@ -79,7 +103,8 @@ def _log_overlap(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: A
     # A root has no derivative at 0, where log C is even: log C(R) = log C(0) - R^2 / (2 D) + O(R^4).
     is_small = square < 1e-12
     of_resultant = vmf_log_norm(dim, where(is_small, 1.0, square).sqrt())
-    return normalisers - where(is_small, vmf_log_norm(dim, 0 * square) - square / (2 * mu1.shape[-1]), of_resultant)
+    near = vmf_log_norm(dim, 0 * square) - square / (2 * mu1.shape[-1])
+    return (normalisers - where(is_small, near, of_resultant)).masked_fill(certain, 0)
 
 
 @pair_op
@@ -95,11 +120,13 @@ def overlap_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Ar
 @pair_op
 def neg_kl_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, share: Array) -> Array:
     kappa1, kappa2 = kappa1[..., 0], kappa2[..., 0]
+    certain = kappa1.isinf() | kappa2.isinf()
+    kappa1, kappa2 = uncertain(kappa1, kappa2, certain)
     cosine, dim = 1 - 0.5 * ((mu1 - mu2) ** 2).sum(-1), mu1.new_tensor(float(mu1.shape[-1])).double()
     apart = vmf_log_norm(dim, kappa1) - vmf_log_norm(dim, kappa2)
     forth = apart + iv_ratio(dim / 2, kappa1) * (kappa1 - kappa2 * cosine)
     back = -apart + iv_ratio(dim / 2, kappa2) * (kappa2 - kappa1 * cosine)
-    return -(share[0] * forth + (1 - share[0]) * back)
+    return (-(share[0] * forth + (1 - share[0]) * back)).masked_fill(certain, 0)
 
 
 @pair_op

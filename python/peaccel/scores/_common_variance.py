@@ -36,9 +36,14 @@ def common_variance(d: Distribution) -> Array | None:
 
 
 def weighted_pair(pair: Pair, mu: Array, var1: Array, var2: Array, params: Params) -> Pair:
-    """The pair by squared distances, for queries that all have the first of these variances, and items the second."""
+    """The pair by squared distances, for queries that all have the first of these variances, and items the second.
+
+    The pair itself where variances of 0 leave no finite weights.
+    """
     assert pair.weighted is not None
     weight, constant, *shares = pair.weighted(var1, var2, cast(pair.shared(mu, params), "float64"))
+    if not all(bool(namespace(x).isfinite(x).all()) for x in (weight, constant, *shares) if x is not None):
+        return pair
     zero = 0 * weight[:1]
     total = zero if constant is None else -namespace(mu).broadcast_to(constant, mu.shape[-1:]).sum(-1)[None]
     root, dtype = cast(weight**0.5, dtype_name(mu)), dtype_name(mu)

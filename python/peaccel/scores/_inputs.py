@@ -142,13 +142,21 @@ def filled(value: Any, mu: Array) -> Array:
 
 def spread_isotropic(d: Any, params: Params) -> tuple[Array, Array]:
     """[mu, sqrt(D) sigma]: squared distances of these are squared 2-Wasserstein distances."""
-    return _beside(d.mu, (d.dim * variance(d))[:, None] ** 0.5), constant(d, 0.0)
+    return _beside(d.mu, root(d.dim * variance(d))[:, None]), constant(d, 0.0)
 
 
 def spread_diagonal(d: Any, params: Params) -> tuple[Array, Array]:
     """[mu, sigma per dimension]."""
-    sigma = variance(d)[:, None] ** 0.5 + 0 * d.mu if d.kind != "normal_diagonal" else d.var**0.5
+    sigma = root(variance(d))[:, None] + 0 * d.mu if d.kind != "normal_diagonal" else root(d.var)
     return _beside(d.mu, sigma), constant(d, 0.0)
+
+
+def root(x: Array) -> Array:
+    """The square root; at 0, where it has no finite derivative, that counts as 0."""
+    if not is_torch(x) or not x.requires_grad:
+        return x**0.5
+    positive = x != 0
+    return namespace(x).where(positive, namespace(x).where(positive, x, 1.0) ** 0.5, 0.0)
 
 
 def _beside(mu: Array, sigma: Array) -> Array:
@@ -156,7 +164,7 @@ def _beside(mu: Array, sigma: Array) -> Array:
 
 
 def root_scale(d: Any, params: Params) -> tuple[Array, Array]:
-    return d.mu, d.scale**0.5
+    return d.mu, root(d.scale)
 
 
 def scale(d: Any, params: Params) -> tuple[Array, Array]:
@@ -165,11 +173,18 @@ def scale(d: Any, params: Params) -> tuple[Array, Array]:
 
 def root_norm(d: Any, params: Params) -> tuple[Array, Array]:
     # A power of 0.25 would be rounded in torch by where an item lies in the array; a square root is exact.
-    return d.mu, norm(d, params)[1] ** 0.5
+    return d.mu, root(norm(d, params)[1])
 
 
 def norm(d: Any, params: Params) -> tuple[Array, Array]:
-    return d.mu, row_sums(d.mu * d.mu) ** 0.5
+    return d.mu, lengths(d.mu)
+
+
+def lengths(mu: Array) -> Array:
+    """Lengths [N] of rows, by squares in float64, as those of short and long rows leave the range of float32."""
+    if is_torch(mu):
+        return root((mu.double().contiguous() ** 2).sum(-1)).to(mu.dtype)
+    return np.asarray(np.sqrt(_squares(mu)).astype(mu.dtype))
 
 
 # These compute nothing: they pass the distribution's own arrays, or one number for all items. Of a gallery of which an

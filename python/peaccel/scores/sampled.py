@@ -17,7 +17,7 @@ import numpy as np
 from peaccel._utils.arrays import Array, namespace
 from peaccel.distributions.checks import EUCLIDEAN
 from peaccel.ops import PairOp, dot_scores, sampled_scores
-from peaccel.scores._inputs import isotropic, like, location, normal_rows, row_sums, vmf
+from peaccel.scores._inputs import isotropic, lengths, like, location, normal_rows, vmf
 from peaccel.scores._score import ISOTROPIC, SCALAR, ByWord, Choice, Kinds, Pair, Params, Score, every
 
 __all__ = ["el_nivmf", "hib", "neg_sampled_l2", "nivmf", "sampled_cosine"]
@@ -39,8 +39,7 @@ def _unit(d: Any, params: Params) -> tuple[Array, Array]:
     """The mean's direction alone, scaled to unit length where it is a point."""
     mu, zero = location(d, params)
     if d.kind == "point":
-        length = row_sums(mu * mu)[:, None] ** 0.5
-        mu = mu / length
+        mu = mu / lengths(mu)[:, None]
     return mu, zero
 
 

@@ -15,6 +15,18 @@ pub struct Dimension {
     pub shared: f64,
 }
 
+impl Dimension {
+    /// `(a - b)^2 / s`; 0 for equal means, however small s is.
+    pub fn square_over(&self, s: f64) -> f64 {
+        let difference = self.a - self.b;
+        if difference == 0.0 {
+            0.0
+        } else {
+            difference / s * difference
+        }
+    }
+}
+
 /// The maths of a score: `constant * D + rational weight * sum of rationals + sum over logarithms of weight * sum of logarithms`.
 pub trait Formula: Copy + Sync {
     /// How many sums of logarithms the score has; each costs one logarithm per pair.
@@ -27,7 +39,8 @@ pub trait Formula: Copy + Sync {
     fn weights(&self) -> (f64, [f64; LOGS]);
     /// The constant that each dimension adds to the score.
     fn constant(&self) -> f64;
-    /// The rational part and the numbers under the logarithms of one dimension: the definition, which the slow path uses.
+    /// The rational part and the numbers under the logarithms of one dimension: the definition, which the slow path uses. Where a
+    /// number under a logarithm is 0, the rational part is that of variances that go to 0 together.
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]);
     /// The derivatives of one dimension's part of the score with respect to the formula's parameters.
     fn by_shared(&self, _x: Dimension) -> [f64; 2] {

@@ -293,8 +293,11 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
                 }
                 for i in 0..A {
                     let weight = V::<S, C>::splat(self.weights[(first + i) * self.others.rows + j]);
-                    let PairPartials { means, vars, shared } =
-                        self.formula.pair_partials::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
+                    let mut partials = self.formula.pair_partials::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
+                    if PATH == CAREFUL {
+                        partials = finite_partials::<S, C>(partials, &a[i][n], &b[n], shared[n][0]);
+                    }
+                    let PairPartials { means, vars, shared } = partials;
                     by_a[i][n] = [weight.mul_add(means[0], by_a[i][n][0]), weight.mul_add(vars[0], by_a[i][n][1])];
                     by_b = [weight.mul_add(means[1], by_b[0]), weight.mul_add(vars[1], by_b[1])];
                     if ROW == SHARED {
@@ -361,6 +364,25 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
                 }
             }
         }
+    }
+}
+
+/// Partial derivatives with 0 in place of what has no finite limit, at variances of 0; NaN and infinity stay where the items have
+/// them.
+#[inline(always)]
+fn finite_partials<S: Simd, C: Float>(
+    partials: PairPartials<V<S, C>>,
+    a: &Item<V<S, C>>,
+    b: &Item<V<S, C>>,
+    shared: V<S, C>,
+) -> PairPartials<V<S, C>> {
+    let ([of_a, of_b], [of_v, of_w], zero) = (partials.means, partials.vars, V::<S, C>::from(0.0));
+    let valid = zero * (a.mean + b.mean) + zero * (a.var + b.var + shared);
+    let infinite = V::<S, C>::from(f64::INFINITY);
+    PairPartials {
+        means: [of_a.abs().if_less(infinite, of_a, valid), of_b.abs().if_less(infinite, of_b, valid)],
+        vars: [of_v.abs().if_less(infinite, of_v, valid), of_w.abs().if_less(infinite, of_w, valid)],
+        shared: partials.shared.abs().if_less(infinite, partials.shared, valid),
     }
 }
 
@@ -457,7 +479,8 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
                 let (a, v, b, w) = (mu1.row(i), var1.row(i), mu2.row(j, &mut means), var2.row(j, &mut vars));
                 for d in 0..a.len() {
                     let x = Dimension { a: at(a, d), b: at(b, d), v: at(v, d), w: at(w, d), shared: 0.0 };
-                    let partials = if x.valid() { self.formula.by_shared(x) } else { [f64::NAN; 2] };
+                    let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
+                    let partials = if x.valid() { self.formula.by_shared(x).map(finite) } else { [f64::NAN; 2] };
                     for (sum, partial) in sums.iter_mut().zip(partials) {
                         *sum += weight.to_f64() * partial;
                     }

@@ -28,7 +28,7 @@ impl Formula for Mls {
 
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
         let s = x.v + x.w;
-        ((x.a - x.b) / s * (x.a - x.b), [s, 1.0, 1.0])
+        (x.square_over(s), [s, 1.0, 1.0])
     }
 
     #[inline(always)]
@@ -113,7 +113,7 @@ impl Formula for NegMahalanobis {
     }
 
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
-        ((x.a - x.b) / (x.v + x.w) * (x.a - x.b), [1.0; LOGS])
+        (x.square_over(x.v + x.w), [1.0; LOGS])
     }
 
     #[inline(always)]
@@ -169,6 +169,10 @@ impl Formula for Llr {
 
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
         let Dimension { a, b, v, w, shared: p } = x;
+        if v + w == 0.0 && p > 0.0 {
+            // AB / det is p / (v + w); its logarithm is minus that of what is 0, but for the finite parts of the score.
+            return (-x.square_over(0.0), [f64::INFINITY, 1.0, 1.0]);
+        }
         // det / p^2 could leave the range where det does; the ratio v / (p + v) cannot.
         let (f, g) = (v / (p + v), w / (p + w));
         // AB / det = 1 / (1 - (p/A)(p/B)), and 1 - (1 - f)(1 - g) = f + g - f g.

@@ -37,8 +37,13 @@ impl Formula for Overlap {
     }
 
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
-        let s = x.v / self.powers.0 + x.w / self.powers.1;
-        ((x.a - x.b) / s * (x.a - x.b), [s, x.v, x.w])
+        let (alpha, beta) = self.powers;
+        if x.v + x.w == 0.0 {
+            // For variances y: s = (1 / alpha + 1 / beta) y. What remains without y is an offset, as log s.
+            return (x.square_over(0.0) + (1.0 / alpha + 1.0 / beta).ln(), [0.0; LOGS]);
+        }
+        let s = x.v / alpha + x.w / beta;
+        (x.square_over(s), [s, x.v, x.w])
     }
 
     fn by_shared(&self, x: Dimension) -> [f64; 2] {
@@ -155,8 +160,11 @@ impl Formula for NegKl {
     }
 
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
-        let Dimension { a, b, v, w, .. } = x;
-        // Where a variance is 0, both divergences count as infinite.
+        let Dimension { v, w, .. } = x;
+        if v + w == 0.0 {
+            return (x.square_over(0.0), [1.0; LOGS]);
+        }
+        // Where one variance is 0, both divergences are infinite.
         if v == 0.0 || w == 0.0 {
             return (f64::INFINITY, [1.0; LOGS]);
         }
@@ -164,7 +172,7 @@ impl Formula for NegKl {
             if share == 0.0 {
                 0.0
             } else {
-                share * ((a - b) / w * (a - b) + (v - w) / w)
+                share * (x.square_over(w) + (v - w) / w)
             }
         };
         (term(self.share, v, w) + term(1.0 - self.share, w, v), [v, w, 1.0])

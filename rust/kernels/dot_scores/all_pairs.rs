@@ -11,6 +11,8 @@
 //! The sums of a pair are the same in whichever part of the work, so its score does not depend on the number of threads.
 
 use super::formulas::{Formula, Pair, PER_ITEM};
+use super::lengths::{has_lengths, in_range, scaled_norm};
+use super::tile::{of_pairs, write_scaled};
 use super::{sq_norms, DotScore, Facing, Numbers, Values, NO_NUMBERS};
 use crate::drivers::{by_tiles, Tile, BLOCK};
 use crate::panels::{self, RowTiles, Strip};
@@ -74,11 +76,17 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
         let numbers = range.clone().step_by(BLOCK).zip(norms.chunks(BLOCK)).map(|(first, norms)| {
             let (mut numbers, items) = ((NO_NUMBERS, NO_NUMBERS), first..range.end.min(first + BLOCK));
-            let n = items.len();
+            let (n, mut scaled, mut buffer) = (items.len(), 0, Vec::new());
             numbers.0.iter_mut().zip(norms).for_each(|(number, norm)| *number = norm.to_f64());
+            if has_lengths::<F>() {
+                let norms = numbers.0.iter_mut().zip(items.clone()).enumerate();
+                for (k, (norm, item)) in norms.filter(|x| !in_range::<T>(*x.1 .0)) {
+                    (*norm, scaled) = (scaled_norm(rows.row(item, &mut buffer), *norm), scaled | 1 << k);
+                }
+            }
             numbers.1.iter_mut().zip(items).for_each(|(number, item)| *number = uncertainties.first(item));
             let per_item = self.per_item((&numbers.1, &numbers.0), n, false, false);
-            Numbers { norms: numbers.0, uncertainties: numbers.1, per_item }
+            Numbers { norms: numbers.0, scaled, uncertainties: numbers.1, per_item }
         });
         let (numbers, mut plain): (Vec<_>, _) = (numbers.collect(), Vec::new());
         let count = if F::PLAIN { 1 + F::PER_ITEM.0 } else { 0 };
@@ -109,9 +117,10 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 if let Some(saved) = saved.get_mut(k) {
                     saved[at.clone()].copy_from_slice(&x[..at.len()]);
                 }
-                self.values((&queries, k), &gallery, x, &mut out[k][at.clone()]);
+                let first = (part.queries.start + k, rows.start);
+                self.values::<S>((&queries, k), &gallery, first, x, &mut out[k][at.clone()]);
             };
-            let tile = Tile { queries: part.queries.clone(), gallery: rows };
+            let tile = Tile { queries: part.queries.clone(), gallery: rows.clone() };
             self.x_of_all(tile, &mut buffers, (&queries.norms, &gallery.norms), take);
         }
     }
@@ -167,18 +176,45 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// The scores of query `k` of one side with the items of the other, given their squared distances or inner products.
-    fn values(&self, (queries, k): (&Side<T>, usize), gallery: &Side<T>, x: &[T], out: &mut [T]) {
-        if F::PLAIN {
-            return dispatch(PlainValues { formula: &self.formula, queries, k, gallery, x, out });
+    /// The scores of query `k` of one side with the items of the other, given their squared distances or inner products; `first` are
+    /// the rows of the query and of the first of these items.
+    #[inline(always)]
+    fn values<S: Simd>(
+        &self,
+        (queries, k): (&Side<T>, usize),
+        gallery: &Side<T>,
+        first: (usize, usize),
+        x: &[T],
+        out: &mut [T],
+    ) {
+        let query = queries.numbers[k / BLOCK].scaled >> (k % BLOCK) & 1 == 1;
+        let scaled = query || gallery.numbers.iter().any(|numbers| numbers.scaled != 0);
+        let known =
+            F::PLAIN && dispatch(PlainValues { formula: &self.formula, queries, k, gallery, x, out: &mut *out });
+        if known && !scaled {
+            return;
         }
-        let mut wide = [[0.0; BLOCK]; PACKED / BLOCK];
+        let (mut wide, mut buffer) = ([[0.0; BLOCK]; PACKED / BLOCK], Vec::new());
         convert(&x[..out.len()], wide.as_flattened_mut());
-        for (numbers, x) in gallery.numbers.iter().zip(&mut wide) {
+        for ((block, numbers), x) in gallery.numbers.iter().enumerate().zip(&mut wide) {
+            if scaled {
+                let items = first.1 + block * BLOCK..first.1 + out.len().min((block + 1) * BLOCK);
+                let rows = self.inputs.mu2.rows_of(items, &mut buffer);
+                write_scaled::<S, T>(of_pairs(query, numbers.scaled), self.inputs.mu1.row(first.0), &rows, x);
+            }
             let mut pairs = Facing { x, queries: &queries.numbers[k / BLOCK], k: k % BLOCK, gallery: numbers };
             dispatch(Values { formula: &self.formula, pairs: &mut pairs, n: BLOCK });
         }
-        convert(wide.as_flattened(), out);
+        if !F::PLAIN {
+            return convert(wide.as_flattened(), out);
+        }
+        // Only what is not known otherwise: a pair's score does not depend on the pairs beside it.
+        for (j, (out, wide)) in out.iter_mut().zip(wide.as_flattened()).enumerate() {
+            let scaled = of_pairs(query, gallery.numbers[j / BLOCK].scaled) >> (j % BLOCK) & 1 == 1;
+            if scaled || !(out.to_f64() < f64::INFINITY) {
+                *out = T::from_f64(*wide);
+            }
+        }
     }
 }
 
@@ -193,16 +229,17 @@ struct PlainValues<'a, T, F> {
 }
 impl<T: Float, F: Formula> Kernel for PlainValues<'_, T, F> {
     const LANES_MEET: bool = false;
-    type Output = ();
+    /// Whether no score is NaN or infinity, which may come of numbers that leave the range of the rows' type.
+    type Output = bool;
     #[inline(always)]
-    fn run<S: Simd>(self) {
+    fn run<S: Simd>(self) -> bool {
         let PlainValues { formula, queries, k, gallery, x, out } = self;
         let zero = V::<S, T>::from(0.0);
         let mut own = [zero; 1 + PER_ITEM];
         for n in 0..=F::PER_ITEM.0 {
             own[n] = V::<S, T>::splat(queries.plain[n][k]);
         }
-        let width = V::<S, T>::LANES;
+        let (width, mut beyond) = (V::<S, T>::LANES, 0);
         for (first, out) in (0..).step_by(width).zip(out.chunks_mut(width)) {
             let (at, mut other) = (first..first + width, [zero; 1 + PER_ITEM]);
             for n in 0..=F::PER_ITEM.0 {
@@ -212,12 +249,14 @@ impl<T: Float, F: Formula> Kernel for PlainValues<'_, T, F> {
             let pair =
                 Pair { x: V::<S, T>::load(&x[at]), norms: (zero, zero), uncertainties: (v, w), per_item: (own, other) };
             let value = formula.plain::<S, T>(pair);
+            beyond |= value.not_less_bits(f64::INFINITY);
             if out.len() == width {
                 value.store(out);
             } else {
                 out.copy_from_slice(&value.to_array()[..out.len()]);
             }
         }
+        beyond == 0
     }
 }
 

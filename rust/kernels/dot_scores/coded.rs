@@ -2,6 +2,7 @@
 
 use super::filter::{slack, smallest};
 use super::formulas::{Formula, Query};
+use super::lengths::in_range;
 use super::pool::{Passed, Pool, Weigh, WEIGHED};
 use super::{sq_norms, DotScore};
 use crate::codes::{self, Codes, Product};
@@ -37,7 +38,7 @@ pub fn best<T: Float, F: Formula>(
         let (rows, products) = (&rows[first..], &mut products[..WEIGHED.min(rows.len() - first)]);
         codes::products(&factor, codes, rows, products);
         for (&row, product) in rows.iter().zip(&*products) {
-            match passed::<F>(&own, product, row, smallest / T::ROUNDOFF) {
+            match passed::<T, F>(&own, product, row) {
                 Some(passed) => _ = pool.push(passed),
                 None => pool.keep(row),
             }
@@ -53,9 +54,9 @@ pub fn best<T: Float, F: Formula>(
     pool.top
 }
 
-/// A row as the second sieve takes it; None where its codes say nothing. Squared norms below `tiny` are sums of subnormal squares,
-/// which need not be near the lengths.
-fn passed<F: Formula>(query: &Query, product: &Product, row: usize, tiny: f64) -> Option<Passed> {
+/// A row as the second sieve takes it; None where its codes say nothing, or its length and that of the query are not those that
+/// the score divides by.
+fn passed<T: Float, F: Formula>(query: &Query, product: &Product, row: usize) -> Option<Passed> {
     let Product { x, within, norm, number: uncertainty } = *product;
     if !(within < f64::INFINITY) {
         return None;
@@ -63,7 +64,7 @@ fn passed<F: Formula>(query: &Query, product: &Product, row: usize, tiny: f64) -
     if F::DIFFERENCE {
         return Some(Passed { x: query.norm + norm - 2.0 * x, within: 2.0 * within, norm, uncertainty, row });
     }
-    if query.norm.min(norm) < tiny {
+    if !(in_range::<T>(query.norm) && in_range::<T>(norm)) {
         return None;
     }
     let largest = query.norm.sqrt() * norm.sqrt(); // the product of the squares could leave the range

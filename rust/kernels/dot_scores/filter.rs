@@ -1,6 +1,7 @@
 //! Exact search that scores few pairs: inner products of register tiles rule the others out.
 
 use super::formulas::{Group, Query};
+use super::lengths::{has_lengths, in_range};
 use super::pool::{Passed, Pool, Weigh};
 use super::{sq_norms, DotScore, Formula};
 use crate::drivers::{self, Best};
@@ -311,6 +312,10 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
                 continue;
             }
             let (norm, row) = (self.norms[place].to_f64(), self.rows[place] as usize);
+            if has_lengths::<F>() && !(in_range::<T>(norm) && in_range::<T>(self.queries[query].norm)) {
+                self.pools[query].keep(row);
+                continue;
+            }
             let x = if F::DIFFERENCE {
                 self.queries[query].norm + (1.0 - self.group.share) * norm - 2.0 * dot.to_f64()
             } else {

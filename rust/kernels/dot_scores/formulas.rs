@@ -46,6 +46,59 @@ impl<S: Simd> Pair<Dual<S>> {
     }
 }
 
+/// The numbers of pairs, one in each place.
+#[inline(always)]
+fn lanes<S: Simd>(pair: Pair<V<S, f64>>) -> Pair<[f64; 16]> {
+    let ([a, b, c], [d, e, f]) = pair.per_item;
+    Pair {
+        x: pair.x.to_array(),
+        norms: (pair.norms.0.to_array(), pair.norms.1.to_array()),
+        uncertainties: (pair.uncertainties.0.to_array(), pair.uncertainties.1.to_array()),
+        per_item: ([a.to_array(), b.to_array(), c.to_array()], [d.to_array(), e.to_array(), f.to_array()]),
+    }
+}
+
+impl Pair<[f64; 16]> {
+    /// The numbers of one pair.
+    fn lane(&self, lane: usize) -> Pair<f64> {
+        let of = |(first, second): ([f64; 16], [f64; 16])| (first[lane], second[lane]);
+        let (first, second) = self.per_item;
+        Pair {
+            x: self.x[lane],
+            norms: of(self.norms),
+            uncertainties: of(self.uncertainties),
+            per_item: (first.map(|x| x[lane]), second.map(|x| x[lane])),
+        }
+    }
+}
+
+impl Pair<f64> {
+    /// Whether the score of the pair is defined, if only as a limit: no number is NaN, and no uncertainty negative that must not be.
+    fn in_domain<F: Formula>(&self) -> bool {
+        let (v, w) = self.uncertainties;
+        let valid = if F::SIGNED { !(v + w).is_nan() } else { v >= 0.0 && w >= 0.0 };
+        valid && !(self.x + self.norms.0 + self.norms.1).is_nan()
+    }
+
+    /// A limit that is reached where the means are equal; where they differ, the score falls to -infinity.
+    pub fn if_equal(&self, limit: f64) -> f64 {
+        if self.x > 0.0 {
+            f64::NEG_INFINITY
+        } else {
+            limit
+        }
+    }
+}
+
+/// The limit of `growth * log(1 / y)` as y goes to 0.
+pub fn growing(growth: f64) -> f64 {
+    if growth == 0.0 {
+        0.0
+    } else {
+        growth * f64::INFINITY
+    }
+}
+
 impl<X: Copy> Pair<X> {
     /// The same pair, seen from the other item.
     pub fn swapped(self) -> Self {
@@ -67,6 +120,20 @@ pub struct Partials<X> {
     pub uncertainty: X,
     /// The derivatives with respect to the shared numbers, of which there are at most two; 0 for the others.
     pub shared: [X; 2],
+}
+
+impl Partials<f64> {
+    /// The same with 0 in place of what is not finite.
+    pub fn finite(self) -> Self {
+        let finite = |x: f64| if x.is_finite() { x } else { 0.0 };
+        let [a, b] = self.shared;
+        Partials {
+            x: finite(self.x),
+            norm: finite(self.norm),
+            uncertainty: finite(self.uncertainty),
+            shared: [finite(a), finite(b)],
+        }
+    }
 }
 
 /// The maths of a score, evaluated for eight pairs at once.
@@ -132,6 +199,15 @@ pub trait Formula: Copy + Sync {
         let [x, norm, uncertainty] = self.value::<S>(numbers).partials();
         Partials { x, norm, uncertainty, shared: self.by_shared::<S>(pair) }
     }
+    /// The score at an edge of its domain, a variance of 0 or an infinite concentration, where `value` is NaN: its limit, for which
+    /// all variances of 0 go to 0 together. NaN where there is no limit.
+    fn at_edge(&self, _pair: &Pair<f64>) -> f64 {
+        f64::NAN
+    }
+    /// The partial derivatives where one of them is not finite. One without a finite limit counts as 0.
+    fn partials_at_edge(&self, _pair: &Pair<f64>, partials: Partials<f64>) -> Partials<f64> {
+        partials.finite()
+    }
     /// The derivatives of the score with respect to the shared numbers.
     #[inline(always)]
     fn by_shared<S: Simd>(&self, _pair: Pair<V<S, f64>>) -> [V<S, f64>; 2] {
@@ -170,6 +246,71 @@ pub trait Formula: Copy + Sync {
         } else {
             f64::NEG_INFINITY
         }
+    }
+}
+
+/// The score of pairs, with its limits at the edges of its domain.
+#[inline(always)]
+pub fn scored<S: Simd, F: Formula>(formula: &F, pair: Pair<V<S, f64>>) -> V<S, f64> {
+    let value = formula.score::<S>(pair);
+    if value.not_less_bits(f64::INFINITY) == 0 {
+        return value;
+    }
+    let mut values = value.to_array();
+    scores_at_edges(formula, &lanes::<S>(pair), &mut values);
+    V::<S, f64>::load(&values)
+}
+
+/// The partial derivatives of pairs, with their limits at the edges of the domain.
+#[inline(always)]
+pub fn differentiated<S: Simd, F: Formula>(formula: &F, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
+    let found = formula.partials::<S>(pair);
+    let sum = found.norm.mul_add(0.0, 0.0 * found.x) + found.uncertainty.mul_add(0.0, 0.0 * found.shared[0]);
+    if found.shared[1].mul_add(0.0, sum).not_less_bits(f64::INFINITY) == 0 {
+        return found;
+    }
+    let mut partials = Partials {
+        x: found.x.to_array(),
+        norm: found.norm.to_array(),
+        uncertainty: found.uncertainty.to_array(),
+        shared: [found.shared[0].to_array(), found.shared[1].to_array()],
+    };
+    partials_at_edges(formula, &lanes::<S>(pair), &mut partials);
+    Partials {
+        x: V::<S, f64>::load(&partials.x),
+        norm: V::<S, f64>::load(&partials.norm),
+        uncertainty: V::<S, f64>::load(&partials.uncertainty),
+        shared: [V::<S, f64>::load(&partials.shared[0]), V::<S, f64>::load(&partials.shared[1])],
+    }
+}
+
+/// Replaces the scores that are NaN, though the numbers of their pairs are in the domain.
+#[cold]
+#[inline(never)]
+fn scores_at_edges<F: Formula>(formula: &F, pairs: &Pair<[f64; 16]>, scores: &mut [f64; 16]) {
+    for (lane, score) in scores.iter_mut().enumerate().filter(|(_, score)| score.is_nan()) {
+        let pair = pairs.lane(lane);
+        if pair.in_domain::<F>() {
+            *score = formula.at_edge(&pair);
+        }
+    }
+}
+
+/// Replaces the partial derivatives that are not finite, though the numbers of their pairs are in the domain.
+#[cold]
+#[inline(never)]
+fn partials_at_edges<F: Formula>(formula: &F, pairs: &Pair<[f64; 16]>, partials: &mut Partials<[f64; 16]>) {
+    for lane in 0..16 {
+        let Partials { x, norm, uncertainty, shared: [first, second] } = &mut *partials;
+        let all = [&mut x[lane], &mut norm[lane], &mut uncertainty[lane], &mut first[lane], &mut second[lane]];
+        let (pair, [x, norm, uncertainty, first, second]) = (pairs.lane(lane), all);
+        let found = Partials { x: *x, norm: *norm, uncertainty: *uncertainty, shared: [*first, *second] };
+        let finite = found.x + found.norm + found.uncertainty + found.shared[0] + found.shared[1];
+        if finite.is_finite() || !(pair.in_domain::<F>() && pair.x.is_finite()) {
+            continue;
+        }
+        let limits = formula.partials_at_edge(&pair, found);
+        (*x, *norm, *uncertainty, [*first, *second]) = (limits.x, limits.norm, limits.uncertainty, limits.shared);
     }
 }
 
@@ -241,15 +382,15 @@ impl Formula for Cosine {
     const DIFFERENCE: bool = false;
     const NORMS: bool = true;
     const PER_ITEM: (usize, usize) = (1, 2);
-    /// The reciprocal of the row's length.
+    /// The reciprocal of the row's length; 0 for zeros, whose cosine and its derivatives so are 0.
     #[inline(always)]
     fn per_item<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
-        [1.0 / norm.sqrt(), 0.0.into(), 0.0.into()]
+        [norm.if_greater(0.0, 1.0 / norm.sqrt(), norm), 0.0.into(), 0.0.into()]
     }
-    /// The reciprocals of the row's length and of its square.
+    /// The reciprocals of the row's length and of its square; 0 for zeros.
     #[inline(always)]
     fn per_item_for_partials<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
-        [1.0 / norm.sqrt(), 1.0 / norm, 0.0.into()]
+        [norm.if_greater(0.0, 1.0 / norm.sqrt(), norm), norm.if_greater(0.0, 1.0 / norm, norm), 0.0.into()]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
@@ -257,12 +398,19 @@ impl Formula for Cosine {
         let weight = pair.uncertainties.0 * pair.uncertainties.1;
         pair.x * (weight * (pair.per_item.0[0] * pair.per_item.1[0])) - self.shift * weight
     }
+    /// The value, in which roundings do not bring the cosine beyond 1.
+    #[inline(always)]
+    fn score<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
+        let weight = pair.uncertainties.0 * pair.uncertainties.1;
+        let (cosine, most) = (pair.x * (weight * (pair.per_item.0[0] * pair.per_item.1[0])), weight.abs());
+        cosine.at_most(most).at_least(-most) - self.shift * weight
+    }
     const PLAIN: bool = true;
     #[inline(always)]
     fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
         // One length after the other, for the same reason; the order is that of the lengths, the same from either side.
         let (a, b) = (pair.per_item.0[0], pair.per_item.1[0]);
-        let cosine = pair.x * a.max(b) * a.min(b);
+        let cosine = (pair.x * a.max(b) * a.min(b)).at_most(1.0).at_least(-1.0);
         (cosine - self.shift) * (pair.uncertainties.0 * pair.uncertainties.1)
     }
     /// Written out, since the derivative of a length needs only numbers that are made once for all pairs of the item.

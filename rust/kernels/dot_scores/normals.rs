@@ -3,7 +3,9 @@
 //! Sources: MLS, Shi & Jain 2019 (PFE) eq. 3, here for isotropic variances; likelihood ratio, PLDA with a variance per item;
 //! products of powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
-use super::formulas::{concave_maximum, in_domain, valid, Formula, Group, Pair, Partials, Query, PER_ITEM, SPARE};
+use super::formulas::{
+    concave_maximum, growing, in_domain, valid, Formula, Group, Pair, Partials, Query, PER_ITEM, SPARE,
+};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{Float, Simd, V};
@@ -44,10 +46,23 @@ impl Formula for MlsIsotropic {
         [-0.5 * inverse, 0.5 * inverse * (pair.x * inverse - self.dim)]
     }
 
-    /// A score that reaches the threshold has x <= -s (2 threshold + D log 2 pi s), which is concave in s.
+    /// Two variances of 0.
+    fn at_edge(&self, pair: &Pair<f64>) -> f64 {
+        let (v, w) = pair.uncertainties;
+        if v + w == 0.0 {
+            pair.if_equal(f64::INFINITY)
+        } else {
+            f64::NAN
+        }
+    }
+
+    /// A score that reaches the threshold has x <= -s (2 threshold + D log 2 pi s), which is concave in s, and 0 at 0.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let reach = |s: f64| {
+            if s == 0.0 {
+                return (0.0, f64::INFINITY);
+            }
             let logs = self.dim * (2.0 * PI * s).ln();
             let twice = 2.0 * threshold + logs;
             (SPARE.mul_add(s * (2.0 * threshold.abs() + logs.abs()), -s * twice), -twice - self.dim)
@@ -68,6 +83,15 @@ impl Formula for NegMahalanobisIsotropic {
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         let (var1, var2) = pair.uncertainties;
         in_domain(pair.uncertainties, -(pair.x / (var1 + var2)))
+    }
+    /// Two variances of 0 and equal means.
+    fn at_edge(&self, pair: &Pair<f64>) -> f64 {
+        let (v, w) = pair.uncertainties;
+        if v + w == 0.0 {
+            pair.if_equal(0.0)
+        } else {
+            f64::NAN
+        }
     }
 
     /// A score that reaches the threshold has x <= -s threshold; there is no bound for an infinite s and a threshold of 0.
@@ -152,6 +176,20 @@ impl Formula for LlrIsotropic {
         }
     }
 
+    /// Two variances of 0, or such that the reciprocal of det leaves the range.
+    fn at_edge(&self, pair: &Pair<f64>) -> f64 {
+        let (p, (v, w)) = (self.prior_var, pair.uncertainties);
+        if !(p > 0.0 && v + w < f64::INFINITY) {
+            return f64::NAN;
+        }
+        if v + w == 0.0 {
+            return pair.if_equal(f64::INFINITY);
+        }
+        let det = (v + w).mul_add(p, v * w);
+        let spread = (pair.per_item.0[0] + pair.per_item.1[0]) - pair.x;
+        0.5 * (spread / det * p + self.dim * ((p + v).ln() + (p + w).ln() - det.ln()))
+    }
+
     #[inline(always)]
     fn group<S: Simd>(&self, group: &mut Group) {
         group.share = (1.0 - SPARE) * self.prior_var / (self.prior_var + group.uncertainties.1);
@@ -222,6 +260,15 @@ impl Formula for OverlapIsotropic {
         let logs = s.ln() - times_ln(1.0 - alpha, v) - times_ln(1.0 - beta, w);
         in_domain(pair.uncertainties, -0.5 * (pair.x / s + self.dim * (logs + self.constant())))
     }
+    /// Two variances of 0: with both equal to y, the logarithms are (alpha + beta - 1) log y + log(1 / alpha + 1 / beta).
+    fn at_edge(&self, pair: &Pair<f64>) -> f64 {
+        let ((alpha, beta), (v, w)) = (self.powers, pair.uncertainties);
+        if v + w != 0.0 {
+            return f64::NAN;
+        }
+        let rest = (1.0 / alpha + 1.0 / beta).ln() + self.constant();
+        pair.if_equal(growing(alpha + beta - 1.0) - 0.5 * self.dim * rest)
+    }
     #[inline(always)]
     fn by_shared<S: Simd>(&self, pair: Pair<V<S, f64>>) -> [V<S, f64>; 2] {
         let ((alpha, beta), (v, w)) = (self.powers, pair.uncertainties);
@@ -260,10 +307,22 @@ impl Formula for NegKlIsotropic {
                 twice = (pair.x / w + self.dim * ((v - w) / w)).mul_add(share, twice);
             }
         }
-        // Where a variance is 0, both divergences count as infinite: -infinity, or NaN if the other variance is not finite.
-        let apart = 0.0 * (v.value + w.value) + f64::NEG_INFINITY;
+        // Where one variance is 0, both divergences are infinite: -infinity, or NaN if the other variance is not finite.
+        let sum = v.value + w.value;
+        let apart = sum.if_greater(0.0, 0.0 * sum + f64::NEG_INFINITY, f64::NAN);
         let finite = v.value.min(w.value).if_greater(0.0, (-0.5 * twice).value, apart);
         Dual::constant(valid::<S>((v.value, w.value), finite))
+    }
+    /// Two variances of 0, which are equal ones; or quotients that leave the range.
+    fn at_edge(&self, pair: &Pair<f64>) -> f64 {
+        let (v, w) = pair.uncertainties;
+        if v == w && v < f64::INFINITY {
+            pair.if_equal(0.0)
+        } else if v + w < f64::INFINITY {
+            f64::NEG_INFINITY
+        } else {
+            f64::NAN
+        }
     }
     /// Written out: the derivatives D/v of the logarithm and D/w of the quotient would cancel where the variances are near each
     /// other. The relative error would be 2e-14 where the variances differ by 1 %, instead of 5e-17.

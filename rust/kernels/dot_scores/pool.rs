@@ -1,6 +1,6 @@
 //! The rows that may be among a query's best, while a search goes on.
 
-use super::formulas::{Formula, Query};
+use super::formulas::{scored, Formula, Query};
 use super::Pair;
 use crate::drivers::{Found, PairScore, Rows, BLOCK};
 use crate::simd::{Float, Kernel, Simd, V};
@@ -157,12 +157,12 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
             );
             let pair = Pair { x: best, norms, uncertainties, per_item };
             let tolerance = self.formula.tolerance::<S>(&pair);
-            let most = self.formula.score::<S>(pair) + tolerance;
+            let most = scored::<S, F>(self.formula, pair) + tolerance;
             let bits = most.not_less_bits(*threshold);
             if bits == 0 {
                 continue;
             }
-            let least = self.formula.score::<S>(Pair { x: worst, ..pair }) - tolerance;
+            let least = scored::<S, F>(self.formula, Pair { x: worst, ..pair }) - tolerance;
             let (least, most) = (least.to_array(), most.to_array());
             for (lane, row) in rows.iter().enumerate().filter(|(lane, _)| bits >> lane & 1 == 1) {
                 // There is no lower bound where the panels or the pair function may overflow.

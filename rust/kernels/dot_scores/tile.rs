@@ -4,7 +4,8 @@
 //! or of differences of rows, weighted by partial derivatives, which are products of matrices unless rows are near each other:
 //! `weighted` has them.
 
-use super::formulas::Formula;
+use super::formulas::{differentiated, Formula};
+use super::lengths::{self, has_lengths, in_range, scaled_norm, Power};
 use super::weighted::{
     add_differences, add_products, those, weighted, AddPlainPartials, Near, Sides, WeightedPartials,
 };
@@ -37,12 +38,17 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     fn numbers(&self, tile: &Tile, (queries, gallery): Sides<T>, partials: bool) -> [Numbers; 2] {
         let [of_queries, of_gallery] = self.uncertainties(tile);
         [(queries, of_queries), (gallery, of_gallery)].map(|(rows, uncertainties)| {
-            let mut norms = NO_NUMBERS;
+            let (mut norms, mut scaled) = (NO_NUMBERS, 0);
             if F::NORMS {
                 dispatch(Norms { rows, out: &mut norms });
             }
+            if has_lengths::<F>() {
+                for (k, (norm, row)) in norms.iter_mut().zip(rows).enumerate().filter(|x| !in_range::<T>(*x.1 .0)) {
+                    (*norm, scaled) = (scaled_norm(row, *norm), scaled | 1 << k);
+                }
+            }
             let per_item = self.per_item((&uncertainties, &norms), rows.len(), false, partials);
-            Numbers { norms, uncertainties, per_item }
+            Numbers { norms, scaled, uncertainties, per_item }
         })
     }
 
@@ -62,11 +68,13 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let [queries, gallery] = self.rows(&tile, &mut wide);
         let (sides, mut x) = ((&queries[..], &gallery[..]), [[T::default(); BLOCK]; BLOCK]);
         self.products(sides, &mut x);
-        let (n, [queries, gallery]) = (tile.gallery.len(), self.numbers(&tile, sides, false));
+        let (n, [of_queries, of_gallery]) = (tile.gallery.len(), self.numbers(&tile, sides, false));
         saved.iter_mut().zip(&x).for_each(|(saved, x)| saved.copy_from_slice(&x[..n]));
         for (k, (out, x)) in out.iter_mut().zip(&x).enumerate() {
             let mut x = widened(&x[..n]);
-            let mut pairs = Facing { x: &mut x, queries: &queries, k, gallery: &gallery };
+            let scaled = of_pairs(of_queries.scaled >> k & 1 == 1, of_gallery.scaled);
+            write_scaled::<S, T>(scaled, queries[k], &gallery, &mut x);
+            let mut pairs = Facing { x: &mut x, queries: &of_queries, k, gallery: &of_gallery };
             dispatch(Values { formula: &self.formula, pairs: &mut pairs, n });
             rows::convert(&x, out);
         }
@@ -89,7 +97,9 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 }
             }
         }
-        if !S::call(WeightlessAreFinite { sides, weights, x: &x, known }) {
+        let numbers = (!F::PLAIN_PARTIALS).then(|| self.numbers(&tile, sides, true));
+        let scaled = numbers.as_ref().is_some_and(|sides| sides.iter().any(|side| side.scaled != 0));
+        if scaled || !S::call(WeightlessAreFinite { sides, weights, x: &x, known }) {
             return by_items(self, tile, weights, out);
         }
         let near = self.near(&tile, &x);
@@ -97,12 +107,12 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut sums = WeightedPartials { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
         // The pairs of which the row itself is multiplied by the derivative by x, too: those that are not differences.
         let whole = near.0.map(|near| if F::DIFFERENCE && !apart { !near } else { 0 });
-        if F::PLAIN_PARTIALS {
+        if let Some(numbers) = &numbers {
+            self.add_partials(weights, (numbers, &whole), &mut x, &mut sums, out);
+        } else {
             let uncertainties = self.uncertainties(&tile).map(|side| side.map(T::from_f64));
             let (formula, sums, x) = (&self.formula, &mut sums, &mut x);
             dispatch(AddPlainPartials { formula, uncertainties, whole: &whole, weights, x, sums });
-        } else {
-            self.add_partials(weights, (&self.numbers(&tile, sides, true), &whole), &mut x, &mut sums, out);
         }
         let (difference, by_rows) = (F::DIFFERENCE, F::NORMS || F::DIFFERENCE);
         S::call(AddItems { sides, x: &x, difference, near: &near, apart, sums: &sums, by_rows, out });
@@ -153,7 +163,13 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 }
                 let (a, b) = (self.inputs.mu1.row(i), self.inputs.mu2.row(i, &mut wide));
                 let (row, other) = if side == Side::Query { (a, b) } else { (b, a) };
-                accumulate_pair::<T, F>(mu, row, other, weight * partials.x[k], weight * partials.norm[k]);
+                let (by_x, by_norm) = (weight * partials.x[k], weight * partials.norm[k]);
+                if block.scaled >> k & 1 == 1 {
+                    let [own, of_other] = [row, other].map(|x| Power::of(x, sq_norm::<S, T>(x).to_f64()));
+                    lengths::accumulate(mu, (row, own), (other, of_other), by_x, by_norm);
+                } else {
+                    accumulate_pair::<T, F>(mu, row, other, by_x, by_norm);
+                }
                 uncertainty[0] = uncertainty[0] + T::from_f64(weight * partials.uncertainty[k]);
                 if side == Side::Query {
                     for (shared, partial) in out.shared.iter_mut().zip(&partials.shared) {
@@ -241,6 +257,24 @@ impl<T: Float> Kernel for AddItems<'_, '_, T> {
     }
 }
 
+/// Which of a query's pairs are of scaled rows: all if the query is, else those with such rows of the gallery.
+pub fn of_pairs(query: bool, gallery: u64) -> u64 {
+    if query {
+        u64::MAX
+    } else {
+        gallery
+    }
+}
+
+/// Writes the inner products of a query and gallery rows where one of both is scaled (see `lengths`).
+#[inline(always)]
+pub fn write_scaled<S: Simd, T: Float>(scaled: u64, query: &[T], gallery: &[&[T]], x: &mut [f64]) {
+    for j in (0..gallery.len()).filter(|j| scaled >> j & 1 == 1) {
+        let [of_query, of_row] = [query, gallery[j]].map(|row| Power::of(row, sq_norm::<S, T>(row).to_f64()));
+        x[j] = lengths::product((query, of_query), (gallery[j], of_row));
+    }
+}
+
 /// Numbers in float64, with fillers at the end.
 fn widened<T: Float>(x: &[T]) -> [f64; BLOCK] {
     let mut out = NO_NUMBERS;
@@ -270,7 +304,7 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
         let mut of_query = [AllLanes::<S, f64>::zeros(); 4];
         for first in (0..n).step_by(V::<S, f64>::LANES) {
             let (pair, weight) = (pairs.pair::<S>(first, F::PER_ITEM.1), V::<S, f64>::load(&by_pair[first..]));
-            let partials = formula.partials::<S>(pair);
+            let partials = differentiated::<S, F>(formula, pair);
             let by_x = weighted::<S, f64>(weight, partials.x);
             let by_rows = those::<S, f64>(by_x, whole >> first);
             let by_query = [partials.norm, partials.uncertainty, partials.shared[0], partials.shared[1]];
@@ -283,7 +317,7 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
                 let by_gallery = if F::BY_SUM {
                     [partials.norm, partials.uncertainty]
                 } else {
-                    let partials = transposed.partials::<S>(pair.swapped());
+                    let partials = differentiated::<S, F>(&transposed, pair.swapped());
                     [partials.norm, partials.uncertainty]
                 };
                 let added =

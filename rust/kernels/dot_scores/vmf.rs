@@ -8,7 +8,7 @@
 //!
 //! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
 
-use super::formulas::{valid, Formula, Group, Pair, Partials, Query, PER_ITEM, SPARE};
+use super::formulas::{growing, valid, Formula, Group, Pair, Partials, Query, PER_ITEM, SPARE};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{Float, Simd, V};
@@ -159,11 +159,42 @@ impl Formula for OverlapVmf<'_> {
             ],
         }
     }
+    /// Infinite concentrations, for which H(kappa) falls as -(D - 1)/2 log kappa. Beside a finite kappa2, R - alpha kappa1 goes to
+    /// beta kappa2 cos, and where alpha is 1 the score is the log density beta at mu1.
+    fn at_edge(&self, pair: &Pair<f64>) -> f64 {
+        let ((alpha, beta), (kappa1, kappa2)) = (self.powers, pair.uncertainties);
+        let constant = self.offset + (alpha + beta - 1.0) * self.orders.normaliser.log_norm_at_zero();
+        let density = |power: f64, h: f64, kappa: f64| constant - power * (h + 0.5 * kappa * pair.x);
+        match (kappa1 == f64::INFINITY, kappa2 == f64::INFINITY) {
+            (true, true) => pair.if_equal(growing(alpha + beta - 1.0) + constant),
+            (true, false) => growing(alpha - 1.0) + density(beta, pair.per_item.1[0], kappa2),
+            (false, true) => growing(beta - 1.0) + density(alpha, pair.per_item.0[0], kappa1),
+            (false, false) => f64::NAN,
+        }
+    }
+    /// The derivatives of the log density at a point; the other derivatives at infinite concentrations count as 0.
+    fn partials_at_edge(&self, pair: &Pair<f64>, _: Partials<f64>) -> Partials<f64> {
+        let ((alpha, beta), (kappa1, kappa2)) = (self.powers, pair.uncertainties);
+        let mut partials = Partials { x: 0.0, norm: 0.0, uncertainty: 0.0, shared: [0.0; 2] };
+        // The derivative with respect to the power of the density, which is that density's logarithm.
+        let by_power = |h: f64, kappa: f64| self.orders.normaliser.log_norm_at_zero() - h - 0.5 * kappa * pair.x;
+        if kappa1 == f64::INFINITY && kappa2 < f64::INFINITY && alpha == 1.0 {
+            partials.x = -0.5 * beta * kappa2;
+            partials.shared[1] = by_power(pair.per_item.1[1], kappa2);
+        } else if kappa2 == f64::INFINITY && kappa1 < f64::INFINITY && beta == 1.0 {
+            partials.x = -0.5 * alpha * kappa1;
+            partials.uncertainty = alpha * (1.0 - pair.per_item.0[0] - 0.5 * pair.x);
+            partials.shared[0] = by_power(pair.per_item.0[1], kappa1);
+        }
+        partials
+    }
     /// The errors of two evaluations of H, 2e-15 relative to max(1, order) each, and of R^2, four roundings of (kappa1 +
     /// kappa2)^2 times G'(R) / 2R <= 1 / 2D.
     #[inline(always)]
     fn tolerance<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> V<S, f64> {
         let (kappa1, kappa2) = self.scaled::<S>(pair.uncertainties);
+        // Beside an infinite one, a score is that of a finite concentration alone.
+        let (kappa1, kappa2) = (kappa1.if_less(f64::INFINITY, kappa1, 0.0), kappa2.if_less(f64::INFINITY, kappa2, 0.0));
         let dim = self.dim();
         let spare = 12e-15 * dim.max(2.0) + SPARE * (kappa1 + kappa2);
         ((kappa1 + kappa2) * (kappa1 + kappa2)).mul_add(4.0 * f64::EPSILON / dim, spare)
@@ -278,6 +309,12 @@ impl Formula for MlsVmf<'_> {
     fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         Partials { shared: [1.0.into(), 0.0.into()], ..self.0.partials::<S>(pair) }
     }
+    fn at_edge(&self, pair: &Pair<f64>) -> f64 {
+        self.0.at_edge(pair)
+    }
+    fn partials_at_edge(&self, pair: &Pair<f64>, partials: Partials<f64>) -> Partials<f64> {
+        Partials { shared: [1.0, 0.0], ..self.0.partials_at_edge(pair, partials) }
+    }
     #[inline(always)]
     fn tolerance<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> V<S, f64> {
         self.0.tolerance::<S>(pair)
@@ -344,6 +381,15 @@ impl Formula for NegKlVmf<'_> {
             }
         }
         Dual::constant(valid::<S>(pair.uncertainties, -sum))
+    }
+    /// An infinite concentration: the divergence of equal items is 0, that from or to any other item infinite.
+    fn at_edge(&self, pair: &Pair<f64>) -> f64 {
+        let (kappa1, kappa2) = pair.uncertainties;
+        if kappa1 == kappa2 {
+            pair.if_equal(0.0)
+        } else {
+            f64::NEG_INFINITY
+        }
     }
     /// Written out in terms of A'(kappa), which is computed once for all pairs of an item.
     #[inline(always)]

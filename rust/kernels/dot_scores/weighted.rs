@@ -159,7 +159,11 @@ impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
                     uncertainties: (own, V::<S, T>::load(&gallery[first..])),
                     per_item: ([zero; PER_ITEM], [zero; PER_ITEM]),
                 };
-                let [by_x, by_uncertainty] = formula.plain_partials::<S, T>(pair);
+                let mut found = formula.plain_partials::<S, T>(pair);
+                if found[1].mul_add(0.0, 0.0 * found[0]).not_less_bits(f64::INFINITY) != 0 {
+                    found = without_certain::<S, T>(found, &pair);
+                }
+                let [by_x, by_uncertainty] = found;
                 let by_x = weighted::<S, T>(weight, by_x);
                 let added = [those::<S, T>(by_x, whole[k] >> first), weighted::<S, T>(weight, by_uncertainty)];
                 for m in 0..2 {
@@ -174,6 +178,18 @@ impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
         }
         sums.gallery = of_gallery.map(|sums| sums.map(T::to_f64));
     }
+}
+
+/// The partial derivatives with 0 for pairs whose uncertainties are 0, where they have no finite limit.
+#[inline(always)]
+fn without_certain<S: Simd, T: Float>(partials: [V<S, T>; 2], pair: &Pair<V<S, T>>) -> [V<S, T>; 2] {
+    let (v, w) = pair.uncertainties;
+    let (zero, sum) = (V::<S, T>::from(0.0), v.abs() + w.abs());
+    let infinite = V::<S, T>::from(f64::INFINITY);
+    // NaN passes, in the uncertainties and in x.
+    let keep = pair.x.abs().if_less(infinite, sum, infinite);
+    let [a, b] = partials;
+    [keep.if_greater(0.0, a, keep.if_less(infinite, zero, a)), keep.if_greater(0.0, b, keep.if_less(infinite, zero, b))]
 }
 
 /// The lanes whose bits are set; 0 in the others.

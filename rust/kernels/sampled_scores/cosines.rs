@@ -1,9 +1,10 @@
 //! The mean cosine of all pairs of two items' draws: the inner product of the two means of unit draws.
 
 use super::{ByItems, Comparison, Items};
+use crate::kernels::dot_scores::lengths::{in_range, product, Power};
 use crate::kernels::samplers::Normals;
 use crate::rows::{self, reduce, OTHERS_FIRST, PRODUCTS, ROWS, ROWS_FIRST};
-use crate::simd::Simd;
+use crate::simd::{Float, Simd};
 
 /// Mean cosine of all pairs of draws.
 pub struct MeanCosine {
@@ -27,12 +28,43 @@ fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
     let mut mean = vec![T::default(); dim];
     let share = 1.0 / (draws.len() / dim) as f64;
     for draw in draws.chunks_exact(dim) {
-        let by_length = T::from_f64(share) / T::sqrt(reduce::<S, T, PRODUCTS>(draw, draw));
-        for (mean, &x) in mean.iter_mut().zip(draw) {
-            *mean = *mean + by_length * x;
+        let square = reduce::<S, T, PRODUCTS>(draw, draw);
+        if in_range::<T>(square.to_f64()) {
+            let by_length = T::from_f64(share) / T::sqrt(square);
+            for (mean, &x) in mean.iter_mut().zip(draw) {
+                *mean = *mean + by_length * x;
+            }
+        } else {
+            add_direction(&mut mean, draw, square.to_f64(), share);
         }
     }
     mean
+}
+
+/// Adds the share of a direction whose squared length is not in range; a draw of zeros has none.
+#[cold]
+#[inline(never)]
+fn add_direction<T: Float>(mean: &mut [T], draw: &[T], square: f64, share: f64) {
+    let power = Power::of(draw, square);
+    let length = product((draw, power), (draw, power)).sqrt();
+    for (mean, &x) in mean.iter_mut().zip(draw).filter(|_| length != 0.0) {
+        *mean = *mean + T::from_f64(share * (power.times(x.to_f64()) / length));
+    }
+}
+
+/// The gradient with respect to such a draw; 0 for zeros.
+#[cold]
+#[inline(never)]
+fn by_far_draw<T: Float>(draw: &[T], square: f64, share: f64, by_mean: &[T]) -> Vec<T> {
+    let power = Power::of(draw, square);
+    let length = product((draw, power), (draw, power)).sqrt();
+    if length == 0.0 {
+        return vec![T::default(); draw.len()];
+    }
+    let unit = |x: &T| power.times(x.to_f64()) / length;
+    let along: f64 = draw.iter().zip(by_mean).map(|(x, y)| unit(x) * y.to_f64()).sum();
+    let by_unit = |(x, y): (&T, &T)| share / length * (y.to_f64() - along * unit(x));
+    draw.iter().zip(by_mean).map(|pair| T::from_f64(power.times(by_unit(pair)))).collect()
 }
 
 /// The gradient with respect to draws, given that with respect to their mean direction; draws not stored are made again.
@@ -44,6 +76,10 @@ fn by_draws<S: Simd, T: Normals>(dim: usize, item: &Mean<T>, draws: &dyn Fn() ->
     let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
     for draw in draws.chunks_exact(dim) {
         let square = reduce::<S, T, PRODUCTS>(draw, draw);
+        if !in_range::<T>(square.to_f64()) {
+            out.extend(by_far_draw(draw, square.to_f64(), share.to_f64(), by_mean));
+            continue;
+        }
         let (scale, along) = (share / T::sqrt(square), reduce::<S, T, PRODUCTS>(draw, by_mean) / square);
         out.extend(draw.iter().zip(by_mean).map(|(&x, &y)| scale * (y - along * x)));
     }
@@ -72,7 +108,8 @@ impl<T: Normals> Comparison<T> for MeanCosine {
         let mut products = [[T::default(); ROWS]; ROWS];
         rows::products::<T, PRODUCTS>(&queries, &gallery, &mut products);
         for (out, products) in out.iter_mut().zip(&products) {
-            out.copy_from_slice(&products[..gallery.len()]);
+            let within = |x: T| if x.to_f64().abs() > 1.0 { T::from_f64(x.to_f64().signum()) } else { x };
+            out.iter_mut().zip(products).for_each(|(out, &x)| *out = within(x));
         }
     }
 

@@ -94,7 +94,8 @@ class Vectors:
             return items.mu.new_tensor(self._on_cpu(items, "query", "queries")).float()
         vectors = self.features(items) if callable(self.features) else items.mu.detach().float()
         if self.features == "unit":
-            vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-38)
+            lengths = vectors.double().norm(dim=1, keepdim=True)
+            vectors = vectors / lengths.masked_fill(lengths == 0, 1)
         require_same_kind("FaissReranker", "features of the queries", vectors, "gallery", items.mu)
         return vectors
 
@@ -116,8 +117,8 @@ def first_vectors(
 def _directions(d: Distribution) -> np.ndarray[Any, Any]:
     """mu scaled to norm 1, float32 [N, D]; a zero vector stays zero."""
     mu = on_host(d.mu).astype(np.float32)
-    norms = np.linalg.norm(mu, axis=1, keepdims=True)
-    return mu / np.where(norms > 0, norms, 1)
+    norms = np.linalg.norm(mu.astype(np.float64), axis=1, keepdims=True)  # squares may leave the range of float32
+    return (mu / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
 def _on_sphere(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
