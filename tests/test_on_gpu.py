@@ -70,7 +70,7 @@ def test_what_is_computed_of_tensors_stays_where_they_are():
         "rerank": pe.rerank(q, g, candidates, 2),
         "search": ranked,
         "merge": pe.merge([ranked, ranked], 2, offsets=[0, 6]),
-        "normalise_scores": pe.normalise_scores(ranked.scores, pe.pairwise(q, g), pe.pairwise(g, g)[:2]),
+        "normalise_scores": pe.normalise_scores(pe.pairwise(q, g), queries=pe.pairwise(q, g)),
         "log_prob": pe.log_prob(q, q.mu),
         "entropy": pe.entropy(q),
         "confidence": pe.confidence(q),

@@ -27,6 +27,7 @@ __all__ = [
     "as_numpy",
     "as_stored",
     "bfloat16",
+    "cast",
     "device_of",
     "dtype_name",
     "empty",
@@ -40,6 +41,7 @@ __all__ = [
     "namespace",
     "numpy_dtype",
     "on_host",
+    "promoted",
     "quiet",
     "repeated",
     "require_same_kind",
@@ -298,6 +300,17 @@ def widened(x: Array) -> Array:
     return x.float() if is_torch(x) else x.astype(np.float32)
 
 
+def cast(x: Array, dtype: str) -> Array:
+    """The array in the dtype of this name; x itself where it has it already."""
+    return x.to(getattr(namespace(x), dtype)) if is_torch(x) else x.astype(dtype, copy=False)
+
+
+def promoted(x: Array, y: Array) -> str:
+    """The name of the floating dtype that holds the numbers of both arrays, as torch and numpy promote."""
+    names = {dtype_name(x), dtype_name(y)}
+    return names.pop() if len(names) == 1 else "float64" if "float64" in names else "float32"
+
+
 def bfloat16() -> Any:
     """The bfloat16 dtype of numpy arrays, which ml_dtypes provides."""
     try:
@@ -323,6 +336,8 @@ def on_host(x: Array, owner: str = "", name: str = "") -> np.ndarray[Any, Any]:
     bfloat16 is widened to float32. An error for what is no array names the function and its argument.
     """
     if is_torch(x):
+        if x.is_meta:
+            raise ValueError(f"{owner}: {name} is on meta, where tensors have no values")
         return as_numpy(x.cpu())
     return as_numpy(x) if isinstance(x, np.ndarray) else from_given(owner, name, x)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, is_torch, namespace
-from peaccel.distributions.checks import cast, order
+from peaccel._utils.arrays import Array, cast, is_torch, namespace
+from peaccel.distributions.checks import order
 from peaccel.ops import Inputs, PairOp, bessel, dot_scores, score
 
 __all__ = [

@@ -15,7 +15,6 @@ from peaccel._utils.arrays import (
     dtype_name,
     from_given,
     is_torch,
-    namespace,
     on_host,
     require_same_kind,
 )
@@ -25,7 +24,6 @@ from peaccel.distributions.classes import Distribution
 __all__ = [
     "EUCLIDEAN",
     "NORMALS",
-    "cast",
     "checked_candidates",
     "checked_k",
     "class_numbers",
@@ -54,11 +52,6 @@ def compute_dtype(x: Array) -> str:
     """The name of the dtype in which kernels compute: that of x, but float32 for 16-bit floats."""
     name = dtype_name(x)
     return "float32" if name in HALVES else name
-
-
-def cast(x: Array, dtype: str) -> Array:
-    """The array in the dtype of this name; x itself where it has it already."""
-    return x.to(getattr(namespace(x), dtype)) if is_torch(x) else x.astype(dtype, copy=False)
 
 
 def converted(d: Distribution, dtype: str) -> Distribution:

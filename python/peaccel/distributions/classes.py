@@ -27,6 +27,7 @@ from peaccel._utils.arrays import (
     as_array,
     as_numpy,
     bfloat16,
+    cast,
     device_of,
     dtype_name,
     home_of,
@@ -35,6 +36,7 @@ from peaccel._utils.arrays import (
     is_traced,
     namespace,
     numpy_dtype,
+    promoted,
     repeated,
     require_same_kind,
 )
@@ -57,7 +59,7 @@ class Distribution(Generic[ArrayT]):
 
     Lists, numbers and columns of data frames are taken too; lists and integers become float64 as mu, mu's dtype beside
     it. A parameter that is one number, [1], [1, 1] or [N, 1] is that of every item or dimension, [1, D] that of every
-    item; it is kept as a view.
+    item; it is kept as a view. Of two dtypes both become the one that holds both: float32 of bfloat16 beside float32.
 
     Attributes
     ----------
@@ -120,8 +122,10 @@ class Distribution(Generic[ArrayT]):
         """A parameter, checked: [N] or [N, D], as views where one number or row is given for all."""
         owner = type(self).__name__
         require_same_kind(owner, name, x, "mu", self.mu)
-        if x.dtype != self.mu.dtype:
-            raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected {dtype_name(self.mu)} like mu")
+        if x.dtype != self.mu.dtype:  # as under autocast, of which some layers give halves and others float32
+            dtype = promoted(self.mu, x)
+            x = cast(x, dtype)
+            object.__setattr__(self, "mu", cast(self.mu, dtype))
         shape, like = tuple(x.shape), tuple(self.mu.shape)
         if len(shape) in self._kinds and shape == like[: len(shape)]:
             # One row under a new axis is its item's own, though numpy gives such an axis the stride of a repeated one.

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from peaccel._utils.arrays import Array, ArrayT, as_array, dtype_name, namespace, quiet
+from peaccel._utils.arrays import Array, ArrayT, as_array, cast, dtype_name, namespace, quiet
 from peaccel._utils.seeds import as_integer, as_seed
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions._numerics import double
-from peaccel.distributions.checks import cast, compute_dtype
+from peaccel.distributions.checks import compute_dtype
 from peaccel.distributions.classes import Distribution
 from peaccel.distributions.log_prob import entropy
 from peaccel.ops import Draws, Inputs, dot_scores, sampled_scores, score

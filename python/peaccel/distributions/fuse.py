@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, as_array, as_numpy, dtype_name, is_torch, namespace, quiet
+from peaccel._utils.arrays import Array, as_array, as_numpy, cast, dtype_name, is_torch, namespace, quiet
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions._numerics import double
-from peaccel.distributions.checks import cast, compute_dtype, require_distribution
+from peaccel.distributions.checks import compute_dtype, require_distribution
 from peaccel.distributions.classes import Distribution
 
 __all__ = ["fuse", "rules"]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, ArrayT, dtype_name, is_torch, namespace, quiet
+from peaccel._utils.arrays import Array, ArrayT, cast, dtype_name, is_torch, namespace, quiet
 from peaccel.distributions._numerics import (
     double,
     either,
@@ -17,7 +17,7 @@ from peaccel.distributions._numerics import (
     square_distance,
     total,
 )
-from peaccel.distributions.checks import EUCLIDEAN, NORMALS, cast, compute_dtype, order, require_pair
+from peaccel.distributions.checks import EUCLIDEAN, NORMALS, compute_dtype, order, require_pair
 from peaccel.distributions.classes import Distribution
 from peaccel.ops import Inputs, bessel, diag_scores, score
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from peaccel._utils.arrays import Array, ArrayT, Given, as_array, namespace, quiet, require_same_kind
+from peaccel._utils.arrays import Array, ArrayT, Given, as_array, cast, namespace, quiet, require_same_kind
 from peaccel.distributions._numerics import (
     LOG_2PI,
     double,
@@ -16,7 +16,7 @@ from peaccel.distributions._numerics import (
     square_distance,
     total,
 )
-from peaccel.distributions.checks import NORMALS, cast, compute_dtype, order, require_kind
+from peaccel.distributions.checks import NORMALS, compute_dtype, order, require_kind
 from peaccel.distributions.classes import Distribution
 from peaccel.ops import bessel, diag_scores, dot_scores
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, ArrayT, namespace, quiet
+from peaccel._utils.arrays import Array, ArrayT, cast, namespace, quiet
 from peaccel.distributions._numerics import double, ratio_dx, total
-from peaccel.distributions.checks import NORMALS, cast, compute_dtype, order, require_pair
+from peaccel.distributions.checks import NORMALS, compute_dtype, order, require_pair
 from peaccel.distributions.classes import Distribution
 from peaccel.ops import bessel
 from peaccel.special import log_ndtr

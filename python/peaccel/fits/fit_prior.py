@@ -16,6 +16,7 @@ from peaccel._utils.arrays import (
     KindT,
     Numpy,
     as_array,
+    cast,
     dtype_name,
     is_torch,
     namespace,
@@ -26,7 +27,7 @@ from peaccel._utils.arrays import (
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, VonMisesFisher, concat
 from peaccel.distributions._numerics import double, ratio_dx
-from peaccel.distributions.checks import EUCLIDEAN, cast, compute_dtype, order
+from peaccel.distributions.checks import EUCLIDEAN, compute_dtype, order
 from peaccel.distributions.fuse import Groups, group_rows, group_sum, unit
 from peaccel.fits.records import Prior
 from peaccel.fits.sides import warn_if_sides_differ

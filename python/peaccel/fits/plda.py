@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, Given, KindT, Numpy, as_array, is_torch, namespace, on_host
+from peaccel._utils.arrays import Array, Given, KindT, Numpy, as_array, cast, is_torch, namespace, on_host
 from peaccel.distributions import Distribution, Normal
 from peaccel.distributions._numerics import double
-from peaccel.distributions.checks import cast, compute_dtype
+from peaccel.distributions.checks import compute_dtype
 from peaccel.distributions.fuse import unit
 from peaccel.scores import Score, llr
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from peaccel._utils.arrays import Array, ArrayT, Given, KindT, as_array, namespace, quiet, require_same_kind
-from peaccel.distributions.checks import cast, compute_dtype
+from peaccel._utils.arrays import Array, ArrayT, Given, KindT, as_array, cast, namespace, quiet, require_same_kind
+from peaccel.distributions.checks import compute_dtype
 from peaccel.retrieval.ranking import Ranking, best_first
 
 __all__ = ["normalise_scores"]

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from peaccel._utils.arrays import FLOATS, Array, dtype_name, is_torch, namespace
+from peaccel._utils.arrays import FLOATS, Array, cast, dtype_name, is_torch, namespace
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import cast
 from peaccel.ops import dot_scores
 from peaccel.scores._score import KernelInputs, Pair, Params
 

@@ -229,7 +229,9 @@ def _completed(columns: Double, offset: Double) -> Double:
 def _inputs(d: Distribution, pair: Pair, score: Score, side: str) -> tuple[Double, Double]:
     """The inputs of the pair's op in float64: means [N, D], and uncertainties [N, 1] or [N, D]."""
     features = pair.query if side == "query" else pair.gallery
-    mu, uncertainty = (on_host(x) for x in features(converted(d.detach(), "float64"), score.params))
+    mu, uncertainty = (
+        on_host(x, "first_stage_features", "d") for x in features(converted(d.detach(), "float64"), score.params)
+    )
     return mu, uncertainty.reshape(len(mu), -1)
 
 

@@ -116,7 +116,7 @@ def first_vectors(
 
 def _directions(d: Distribution) -> np.ndarray[Any, Any]:
     """mu scaled to norm 1, float32 [N, D]; a zero vector stays zero."""
-    mu = on_host(d.mu).astype(np.float32)
+    mu = on_host(d.mu, "FaissReranker", "mu").astype(np.float32)
     norms = np.linalg.norm(mu.astype(np.float64), axis=1, keepdims=True)  # squares may leave the range of float32
     return (mu / np.where(norms > 0, norms, 1)).astype(np.float32)
 
