@@ -158,10 +158,10 @@ metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (thre
 	$(BIN)/python -m benches.user_metrics
 
 choosing: build  ## print the tables of docs/score-comparison.md
-	$(BIN)/python -m benches.choosing
+	$(BIN)/python -m reproduction.choosing
 
 speakers: build  ## print the tables of docs/speakers.md (needs espeak-ng and Resemblyzer; half an hour at first)
-	$(BIN)/python -W ignore -m benches.speakers
+	$(BIN)/python -W ignore -m reproduction.speakers
 
 # maturin finds zig as a module of the python that it finds first.
 wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, into dist/
