@@ -140,22 +140,22 @@ counts-update: build  ## write the kernels' instruction counts to benches/counts
 	$(BIN)/python -m benches.counts --update
 
 ratios: build  ## measure peaccel against its peers, interleaved (a quarter of an hour)
-	$(BIN)/python -m benches.ratios
+	$(BIN)/python -m benches.ratios --only peers
 
 cliffs: build  ## measure every path beside its neighbour (ten minutes)
-	$(BIN)/python -m benches.cliffs
+	$(BIN)/python -m benches.ratios --only cliffs
 
 accuracy: build  ## print the largest errors of the special functions against arb
 	$(BIN)/python -m benches.accuracy
 
 train-step: build  ## measure what each loss costs in a training step (ten minutes)
-	$(BIN)/python -m benches.train_step
+	$(BIN)/python -m benches.ratios --only train-step
 
 recall: build  ## print what first stages find of the true best ten (three minutes)
 	$(BIN)/python -m benches.recall
 
 metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (three minutes)
-	$(BIN)/python -m benches.user_metrics
+	$(BIN)/python -m benches.ratios --only user_metrics
 
 choosing: build  ## print the tables of docs/score-comparison.md
 	$(BIN)/python -m reproduction.choosing
