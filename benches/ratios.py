@@ -37,7 +37,7 @@ TABLES: dict[str, dict[str, str]] = {
     "cliffs": {
         **dict.fromkeys(("rescore_halves", "layouts", "derived", "expected_cosine", "nivmf"), "neighbours"),
         **dict.fromkeys(("long_lists", "removals", "not_finite", "odd_dimensions", "few_queries"), "neighbours"),
-        **dict.fromkeys(("pruning", "diagonal_scores", "wide_concentrations", "memory"), "neighbours"),
+        **dict.fromkeys(("diagonal_scores", "wide_concentrations", "memory"), "neighbours"),
         **dict.fromkeys(("many_orders", "float32_tables", "few_dimensions"), "special"),
         **dict.fromkeys(("densities", "calibration", "fusing", "first_stages", "metrics"), "fits"),
         **dict.fromkeys(("threads", "halves"), "machine"),

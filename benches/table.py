@@ -191,9 +191,9 @@ def judged(row: Row, amounts: Mapping[str, float]) -> Iterator[Line]:
         if not side.goals or name not in amounts:
             continue
         best = min(peers, key=peers.__getitem__, default="")
-        goals = {best if peer is FASTEST else peer: limit for peer, limit in side.goals.items()}
-        own, others = amounts[name], shown | {peer: amounts[peer] for peer in goals if peer in amounts}
-        verdicts = [Verdict(peer, own / others[peer], limit) for peer, limit in goals.items() if peer in others]
+        goals = [(best if peer is FASTEST else peer, limit) for peer, limit in side.goals.items()]
+        own, others = amounts[name], shown | {peer: amounts[peer] for peer, _ in goals if peer in amounts}
+        verdicts = [Verdict(peer, own / others[peer], limit) for peer, limit in goals if peer in others]
         yield Line(row.work, name, own, others, verdicts)
         shown = {}
 

@@ -20,6 +20,12 @@ def test_ratios_are_to_the_peers_that_goals_name():
     assert lines(Row("work", sides), a=5.0, b=1.1, c=2.0, d=4.0)["b"] == {"c": (0.55, 0.5, False)}
 
 
+def test_a_peer_may_have_a_goal_of_its_own_and_be_the_fastest():
+    row = Row("work", {"own": Side(0, {"peer": 0.5, FASTEST: 1.1}), "peer": 0, "slow": 0})
+    (line,) = judged(row, {"own": 1.0, "peer": 1.0, "slow": 9.0})
+    assert [(x.peer, x.limit, x.met) for x in line.verdicts] == [("peer", 0.5, False), ("peer", 1.1, True)]
+
+
 def test_a_side_that_has_no_amount_is_in_no_ratio():
     sides = {"own": Side(0, {"gone": 1.0, "peer": 1.0}), "gone": 0, "peer": 0, "mute": Side(0, {"own": 1.0})}
     assert lines(Row("work", sides), own=2.0, peer=1.0) == {"own": {"peer": (2.0, 1.0, False)}}

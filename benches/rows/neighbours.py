@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benches import peak
-from benches.data import PRIOR, clusters, distribution, fields, pe
+from benches.data import PRIOR, distribution, fields, pe
 from benches.peers import (
     CASES,
     CHECKED,
@@ -327,15 +327,6 @@ def few_queries(quick: bool) -> Rows:
             peers = {f"peaccel, {count} calls": partial(singly, run, count)}
             work, own = f"search, {count} queries, {name}", partial(run, q[:count])
             yield beside(work, own, peers, lambda own, each: equal(own, np.concatenate([x.scores for x in each])))
-
-
-def pruning(quick: bool) -> Rows:
-    works = [("scattered", gallery("diagonal")[:rows], queries("diagonal")) for rows in (5000, 20_000, ROWS)]
-    for name, raw, q in (*works, ("clusters", *clusters(ROWS, DIM, 0.5, 0.5))):
-        search = partial(pe.search, q[:64], pe.prepare(raw), K)
-        peers = {f"peaccel, prune={prune}": partial(search, prune=prune) for prune in ("never", "always")}
-        work = f"search diagonal mls, {name}, 64 into {len(raw):,}, prune=auto"
-        yield beside(work, search, peers, equal, goal=1.1)
 
 
 # ---- other scores, wide concentrations, memory -----------------------------------------------------------------------
