@@ -133,13 +133,13 @@ def by_turns(
     try:
         for rounds in range(1, MOST + 1):
             for name, run in [*calls.items()][:: -1 if turn and rounds % 2 else 1]:
-                steps, cpu, wall, start = 0, time.process_time(), time.perf_counter(), clock()
+                steps, wall, cpu, start = 0, time.perf_counter(), time.process_time(), clock()
                 while not steps or clock() - start < turn:
                     run()
                     steps += 1
                 found[name].append((clock() - start) / steps)
-                walls[name] += time.perf_counter() - wall
                 cpus[name] += time.process_time() - cpu
+                walls[name] += time.perf_counter() - wall
             spent = time.perf_counter() - begun
             if not seconds or (spent > seconds and (rounds >= LEAST or spent > LONG)):
                 break

@@ -79,6 +79,15 @@ def test_sides_are_timed_by_turns_and_by_any_clock():
     assert called == ["a"]
 
 
+def test_a_rate_stands_beside_what_the_core_does(monkeypatch):
+    monkeypatch.setattr(table.limits, "burst", lambda unit: None)
+    monkeypatch.setattr(table.limits, "work", {"GB/s": 1e9}.__getitem__)
+    row = beside("work", lambda: 1, {"peer": lambda: 1}, close, rate="GB/s", seconds=0.01)
+    amounts, limit, failures = measured(row, quick=False)
+    assert limit > 0 and amounts.keys() == {"peaccel", "peer"} and not failures
+    assert measured(row, quick=True)[1] == 0
+
+
 def test_amounts_are_told_in_what_suits_them():
     row = Row("work", {"own": Side(0, {"peer": 0.5}, work=4e9), "peer": 0}, per=(1000, "pair"), rate="GB/s")
     (line,) = judged(row, {"own": 2.0, "peer": 8.0})
