@@ -140,28 +140,28 @@ counts-update: build  ## write the kernels' instruction counts to benches/counts
 	$(BIN)/python -m benches.counts --update
 
 ratios: build  ## measure peaccel against its peers, interleaved (a quarter of an hour)
-	$(BIN)/python -m benches.ratios
+	$(BIN)/python -m benches.ratios --only peers
 
 cliffs: build  ## measure every path beside its neighbour (ten minutes)
-	$(BIN)/python -m benches.cliffs
+	$(BIN)/python -m benches.ratios --only cliffs
 
 accuracy: build  ## print the largest errors of the special functions against arb
 	$(BIN)/python -m benches.accuracy
 
 train-step: build  ## measure what each loss costs in a training step (ten minutes)
-	$(BIN)/python -m benches.train_step
+	$(BIN)/python -m benches.ratios --only train-step
 
 recall: build  ## print what first stages find of the true best ten (three minutes)
 	$(BIN)/python -m benches.recall
 
 metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (three minutes)
-	$(BIN)/python -m benches.user_metrics
+	$(BIN)/python -m benches.ratios --only user_metrics
 
 choosing: build  ## print the tables of docs/score-comparison.md
-	$(BIN)/python -m benches.choosing
+	$(BIN)/python -m reproduction.choosing
 
 speakers: build  ## print the tables of docs/speakers.md (needs espeak-ng and Resemblyzer; half an hour at first)
-	$(BIN)/python -W ignore -m benches.speakers
+	$(BIN)/python -W ignore -m reproduction.speakers
 
 # maturin finds zig as a module of the python that it finds first.
 wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, into dist/

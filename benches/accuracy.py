@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from benches.common import special
 from benches.data import pe
+from benches.peers import special
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden" / "bessel.csv"
 OPS = {op.name: partial(pe.ops.elementwise, op) for op in pe.ops.OPS if isinstance(op, pe.ops.Op)}

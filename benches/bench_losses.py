@@ -1,19 +1,19 @@
-"""Training: each loss and its head alone, forward and backward, on a batch of 128; see `benches.train_step`."""
+"""Training: each loss and its head alone, forward and backward, on a batch of 128; see `benches.rows.losses`."""
 
 from __future__ import annotations
 
 import time
-from functools import cache, partial
-from typing import Any
+from collections.abc import Callable
+from functools import cache
 
-from benches.train_step import FEW, LOSSES, alone, features, found, labels_of, ours
+from benches.rows.losses import FEW, LOSSES, alone, features, found, labels_of
 
 
 @cache  # asv sets up anew for each sample
-def steps() -> dict[str, Any]:
+def steps() -> dict[str, Callable[[], None]]:
     """Each loss that this version has, ready to be called."""
     x, labels = features(), labels_of(FEW)
-    return {entry.name: partial(alone, ours, head, loss, x, labels) for entry, head, loss in found(FEW)}
+    return {entry.name: alone(head, loss, x, labels) for entry, head, loss in found(FEW)}
 
 
 class Losses:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from benches.common import CASES, Case, best, faiss, pairwise, peer, rescored
 from benches.data import distribution, fields, pe
 from benches.peak import RESET
+from benches.peers import CASES, Case, best, faiss, pairwise, peer, rescored
 
 ROOT = Path(__file__).parents[1]
 SCORES = ["mls diagonal", "mls isotropic", "cosine point"]

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from benches.common import torch
 from benches.data import distribution, fields, pe
+from benches.peers import torch
 
 
 class Samplers:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from benches.common import CASES, faiss, pairwise, peer, rescored, torch
 from benches.data import distribution, fields, pe
+from benches.peers import CASES, faiss, pairwise, peer, rescored, torch
 
 DIM = 128
 # The scores that FAISS computes, too: inner products and squared distances of plain vectors.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from benches import accuracy
-from benches.common import special, torch
 from benches.data import pe
+from benches.peers import special, torch
 
 
 @np.errstate(all="ignore")  # it underflows

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from benches.data import costly, distribution, every_kernel, fields, pe, with_params
-from peaccel.retrieval import prepared
+from peaccel.retrieval.plan import plan
 
 TOLERANCE = 0.02
 FILE = Path(__file__).with_name("counts.toml")
@@ -71,10 +71,10 @@ def scores() -> Iterator[Case]:
         for dtype in ("float64", "float32"):
             a, b = (items(kind, rows, seed, dtype) for seed, kind in enumerate(kinds))
             yield f"{op.name} paired {dtype}", partial(pe.paired, a, b, score)
-        inputs = prepared.plan(a, b, score, detach=True).inputs
+        inputs = plan(a, b, score, detach=True).inputs
         yield f"{op.name} backward", partial(pe.ops._numpy.score_backward, op, np.ones(rows, "f"), inputs)
         queries, gallery = a[:QUERIES], pe.prepare(b, score)
-        inputs = prepared.plan(queries, b, score, detach=True).inputs
+        inputs = plan(queries, b, score, detach=True).inputs
         weights = np.ones((QUERIES, rows), "f")
         yield f"{op.name} backward of all pairs", partial(pe.ops._numpy.score_backward, op, weights, inputs, None, True)
         ids = np.random.default_rng(3).integers(0, rows, (QUERIES, CANDIDATES))

@@ -61,6 +61,19 @@ def distribution(kind: str, arrays: Arrays) -> Any:
     return getattr(pe, classes.get(kind, "Normal"))(*arrays)
 
 
+def clusters(rows: int, dim: int, het: float, noise: float) -> tuple[Any, Any]:
+    """A hundred clusters, whose items were moved by noise of their own, of lognormal variances; 256 queries."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((100, dim), dtype=np.float32)
+
+    def draw(count: int) -> Any:
+        var = np.float32(noise**2) * np.exp(np.float32(het) * rng.standard_normal((count, dim), dtype=np.float32))
+        moved = np.sqrt(var) * rng.standard_normal((count, dim), dtype=np.float32)
+        return pe.Normal(centres[rng.integers(0, len(centres), count)] + moved, var)
+
+    return draw(rows), draw(256)
+
+
 def with_params(name: str, kind: str) -> Any:
     """The score, with the parameters that have to be given."""
     score = pe.scores.get(name)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benches.common import faiss
 from benches.data import pe, unit
+from benches.peers import faiss
 
 K = 10
 SHORTLISTS = (10, 50, 100, 500)

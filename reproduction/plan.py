@@ -19,13 +19,13 @@ import msgspec
 import optuna
 
 from peaccel._utils import config
-from peaccel.data import photographs
 from peaccel.data.digits import DigitsSettings
-from peaccel.data.photographs import PlacesSettings
 from peaccel.methods.method import AtLeast1, Method, NonNegative, Positive, Schedule
 from peaccel.train import recipe
 from peaccel.train.backbones import small_cnn
 from peaccel.train.recipes import ranges
+from reproduction import photographs
+from reproduction.photographs import PlacesSettings
 
 __all__ = [
     "REFERENCE",

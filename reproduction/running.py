@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from peaccel.data.photographs import PlacesSettings
 from peaccel.train import Options, embed, fit
 from peaccel.train.backbones import small_cnn
 from peaccel.train.evaluation import map_at_r, scored
@@ -23,6 +22,7 @@ from reproduction.hedging import measure_hedging
 from reproduction.ledger import Record
 from reproduction.measuring import measure
 from reproduction.occlusion import ComposedAnew, occluded_parts
+from reproduction.photographs import PlacesSettings
 from reproduction.plan import Cell, read_plan, resolved, task_settings, variation
 from reproduction.tasks import images, parts
 

@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from peaccel.data import digits, photographs
+from peaccel.data import digits
 from peaccel.data.corruption import KINDS, Pictures, corrupt
 from peaccel.data.digits import DigitsSettings
-from peaccel.data.photographs import Patches, PlacesSettings
+from reproduction import photographs
+from reproduction.photographs import Patches, PlacesSettings
 
 __all__ = ["Part", "images", "parts"]
 

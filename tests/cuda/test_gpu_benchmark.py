@@ -1,6 +1,5 @@
 """How benches/gpu.py times and reports, on a simulated device."""
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -12,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-# Imported by its path: the package of the benchmarks sets the number of threads of libraries, for other tests too.
+from benches import gpu
+from benches.rows import gpu as rows
+from benches.table import Row, Side, close
+
 ROOT = pathlib.Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("gpu", ROOT / "benches" / "gpu.py")
-gpu = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(gpu)
 
 
 class Imagined:
@@ -55,9 +54,9 @@ def imagined(monkeypatch):
 
 
 def machine(rehearse):
-    machine = gpu.Machine(True)
-    machine.rehearse = rehearse
-    return machine
+    device = gpu.Device(True)
+    device.rehearse = rehearse
+    return device
 
 
 def test_the_hosts_time_is_not_the_devices(imagined):
@@ -68,35 +67,58 @@ def test_the_hosts_time_is_not_the_devices(imagined):
         imagined.synchronize()
         imagined.call(0.5, 0.1)
 
-    sides = [gpu.Side("hidden", lambda: imagined.call(0.5, 0.05)), gpu.Side("waiting", waiting)]
-    hidden, waiting = machine(False).timings(sides)
-    assert hidden.seconds == pytest.approx(0.05e-3)
-    assert not hidden.waits
-    assert waiting.seconds > 0.6e-3
-    assert waiting.waits
+    found = machine(False).timings({"hidden": lambda: imagined.call(0.5, 0.05), "waiting": waiting})
+    assert found["hidden"].seconds == pytest.approx(0.05e-3)
+    assert not found["hidden"].waits
+    assert found["waiting"].seconds > 0.6e-3
+    assert found["waiting"].waits
 
 
 def test_a_side_that_fails_loses_no_other_and_rows_are_kept_as_they_come(tmp_path, capsys):
     def broken():
         raise ValueError("no such kernel\nmore of it")
 
-    goals = [gpu.Goal("faster", 1e-9, "broken"), gpu.Goal("faster", 1e-9, "peer")]
-    sides = [gpu.Side("own", lambda: None), gpu.Side("broken", broken), gpu.Side("peer", lambda: None)]
-    work = gpu.Work("work", sides, goals)
-    rows = list(gpu.judged(work, machine(True).timings(work.sides)))
-    assert [row["side"] for row in rows] == ["own", "broken", "peer"]
-    assert rows[1] == {"work": "work", "side": "broken", "error": "ValueError: no such kernel"}
-    assert [goal["met"] for goal in rows[0]["goals"]] == [True]
+    goals = {"broken": 1.0, "peer": 1e9, "the goal": 1e9}
+    sides = {"own": Side(lambda: 1.0, goals), "broken": broken, "peer": lambda: 1.0, "the goal": 1e-3}
+    records = list(gpu.measured(Row("work", sides, lambda own, none, peer: close(own, peer)), machine(True)))
+    assert [record["side"] for record in records] == ["broken", "own"]
+    assert records[0] == {"work": "work", "side": "broken", "error": "ValueError: no such kernel"}
+    assert list(records[1]["beside"]) == ["peer", "the goal"] and records[1]["shown"][-1] == "yes; yes"
+    wrong = Row("wrong", {"own": Side(lambda: 1.0, {"peer": 1.0}), "peer": lambda: 2.0}, close)
+    assert next(gpu.measured(wrong, machine(True)))["error"].startswith("AssertionError: Not equal to tolerance")
 
     path, facts = tmp_path / "folder" / "gpu.json", {"gpu": "imagined"}
-    for more in ([{"work": "other", "side": "", "error": "1"}], rows, [{"work": "other", "side": "", "error": "2"}]):
-        gpu.Report(path, facts).add(more)  # each in a process of its own
+    for more in ([{"work": "other", "side": "", "error": "1"}], records, [{"work": "other", "side": "", "error": "2"}]):
+        gpu.Report(path, facts).add("group", more)  # each in a process of its own
     kept = json.loads(path.read_text())
     assert kept["gpu"] == "imagined"
-    assert [row.get("error") for row in kept["rows"]] == [None, "ValueError: no such kernel", None, "2"]
-    gpu.Report(path, {"gpu": "another"}).add(rows)
-    assert len(json.loads(path.read_text())["rows"]) == 3
-    assert "| work | broken | ValueError: no such kernel |" in capsys.readouterr().out
+    assert [row.get("error") for row in kept["rows"]] == ["ValueError: no such kernel", None, "2"]
+    gpu.Report(path, {"gpu": "another"}).add("group", records)
+    assert len(json.loads(path.read_text())["rows"]) == 2
+    assert "| group | work | broken | ValueError: no such kernel |" in capsys.readouterr().out
+
+
+def test_a_group_whose_data_cannot_be_made_is_said(tmp_path):
+    def rows(device):
+        yield Row("work", {"own": Side(lambda: None, {"peer": 1.0}), "peer": lambda: None})
+        raise MemoryError("out of memory")
+
+    report = gpu.Report(tmp_path / "gpu.json", {})
+    assert gpu.measure(rows, "group", machine(True), report) == ["group"]
+    assert [row.get("error") for row in report.rows] == [None, "MemoryError: out of memory"]
+
+
+@pytest.mark.parametrize("group", ["first", "bessel", "sampling"])
+def test_the_rows_run_on_the_cpu_and_every_goal_has_its_side(group):
+    device = gpu.Device(True)
+    for row in getattr(rows, group)(device):
+        records = list(gpu.measured(row, device))
+        assert records and not [record for record in records if "error" in record]
+        assert all(side.goals.keys() <= row.sides.keys() for side in row.sides.values() if isinstance(side, Side))
+
+
+def test_every_group_of_the_command_has_rows():
+    assert all(callable(getattr(rows, group)) for group in gpu.GROUPS)
 
 
 def test_the_check_of_a_machine_with_a_gpu_finds_its_tests():

@@ -1,4 +1,4 @@
-"""Pixels that are read when asked for, their corruption and transforms, and pairs sampled from labels."""
+"""Pixels that are read when asked for, their corruption and transforms."""
 
 import pickle
 import re
@@ -12,7 +12,6 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from peaccel.data.images import ImageRows, centre_crop, crop_sizes
-from peaccel.data.pair_sampling import sample_pairs
 from peaccel.data.transforms import (
     BN_INCEPTION,
     FACES,
@@ -167,48 +166,6 @@ def test_training_rotates_if_told():
 def test_images_with_transforms_go_to_workers(paths):
     rows = ImageRows(paths, eval_transform(IMAGENET))
     assert torch.equal(pickle.loads(pickle.dumps(rows))[0], rows[0])
-
-
-LABELS = np.array([7, 7, 7, 3, -1, 3, 9, 7])  # -1 and 9 are alone in their class
-
-
-def test_sampled_pairs():
-    pairs = sample_pairs(LABELS, seed=0)
-    same = pairs.same
-    assert len(pairs) == 6 + 8 and same.sum() == 6
-    assert np.array_equal(LABELS[pairs.left] == LABELS[pairs.right], same)
-    assert (pairs.left != pairs.right).all()
-    assert sorted(pairs.left[same]) == sorted(pairs.right[same]) == [0, 1, 2, 3, 5, 7]
-    assert sorted(pairs.left[~same]) == list(range(8))
-    again = sample_pairs(LABELS, seed=0)
-    assert np.array_equal(pairs.left, again.left) and np.array_equal(pairs.right, again.right)
-
-
-def test_every_partner_is_as_likely_as_any_other():
-    draws = 2000
-    counts = np.zeros((2, 8, 8))
-    for seed in range(draws):
-        pairs = sample_pairs(LABELS, seed)
-        np.add.at(counts, (pairs.same.astype(int), pairs.left, pairs.right), 1)
-    same = LABELS[:, None] == LABELS
-    for kind, allowed in ((0, ~same), (1, same & ~np.eye(8, dtype=bool))):
-        share = allowed / np.maximum(allowed.sum(1, keepdims=True), 1)
-        deviation = np.sqrt(draws * share * (1 - share))
-        assert (np.abs(counts[kind] - draws * share) <= 5 * deviation).all()
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([1, 1], "labels has 1 classes, expected at least 2"),
-        ([1, 2], "labels has no class with two items"),
-        ([0.5, 1], r"labels is float64 \(2,\), expected integers \[N\]"),
-        ([], r"labels is float64 \(0,\)"),
-    ],
-)
-def test_pairs_need_something_to_draw_from(labels, message):
-    with pytest.raises(ValueError, match=message):
-        sample_pairs(labels, seed=0)
 
 
 def test_reading_lists_needs_neither_torch_nor_pillow():

@@ -1,8 +1,7 @@
-"""Killed processes, full disks, damaged files, several writers: the short form of `python -m benches.faults`."""
+"""Killed processes, full disks, damaged files, several writers: the short form of `faults.py` beside it."""
 
+import faults
 import pytest
-
-from benches import faults
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Uncertainties for equal means: `python -m benches.heads` prints the table of docs/score-comparison.md, in Markdown.
+"""Uncertainties for equal means: `python -m reproduction.heads` prints a table of docs/score-comparison.md.
 
 For each seed the demo's network learns its means once, and each method an uncertainty for them from the same images.
 Cells are what a score gains over cosine, all of the gallery ranked, in points of Recall@1 and of MAP@R, means over
@@ -21,7 +21,7 @@ from peaccel import metrics, train
 from peaccel.cli import demo
 from peaccel.data import digits
 from peaccel.data.corruption import corrupt
-from peaccel.train.runs import scored
+from peaccel.train.evaluation import scored
 from peaccel.train.sources import digits_settings
 
 SEEDS = 4

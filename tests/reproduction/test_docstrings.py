@@ -1,11 +1,11 @@
-"""The parts of `benches.docstrings` that need no model, on made-up embeddings."""
+"""The parts of `reproduction.docstrings` that need no model, on made-up embeddings."""
 
 import numpy as np
 import pytest
 
 import peaccel as pe
-from benches import docstrings
-from benches.docstrings import Texts
+from reproduction import docstrings
+from reproduction.docstrings import Texts
 
 N, WIDTH = 60, 8
 

@@ -1,15 +1,12 @@
-"""Diagonal MLS as a metric of the user's own in other libraries: `python -m benches.user_metrics [--quick]`.
+"""Diagonal MLS as a metric of the user's own in other libraries.
 
 USearch and PyNNDescent take a numba function of two vectors, here [mu, var], and walk their graphs by it; peaccel scans
-everything, or reranks what a graph of surrogate features proposes. Recall of the true ten against time for a batch, one
-thread each, sides interleaved. The set is that of `benches.recall`: clusters, with variances that made the noise.
+everything, or reranks what a graph of surrogate features proposes. Recall of the true ten against time for a batch. The
+set is that of `benches.recall`: clusters, with variances that made the noise.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benches.common import faiss, interleave
 from benches.data import optional, pe
-from benches.recall import K, line, normals
+from benches.peers import faiss
+from benches.recall import K, normals
+from benches.table import Row, Run, Side
 
 DIM = 64
 TOGETHER = 16  # variances that share a logarithm: 16 within 1e-2 .. 1e2 stay inside float32
-ROUNDS = 7
 
 numba, usearch, pynndescent = (optional(name) for name in ("numba", "usearch.index", "pynndescent"))
 
@@ -35,7 +32,7 @@ class Way(NamedTuple):
     setting: str
     compiled: float
     built: float
-    search: Callable[[], np.ndarray]
+    search: Run
 
 
 def metric(offset: float) -> Callable[[Any, Any], float]:
@@ -117,34 +114,24 @@ def pynndescents(x: np.ndarray, q: np.ndarray, offset: float) -> Iterator[Way]:
             yield Way("PyNNDescent", setting, compiled, built, lambda search=search: search()[0])
 
 
-def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benches.user_metrics", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="5 000 items in place of 50 000")
-    options = parser.parse_args()
-    needed = {"numba": numba, "usearch": usearch, "pynndescent": pynndescent, "faiss": faiss}
-    missing = [name for name, module in needed.items() if module is None]
-    if missing:
-        print(f"benches.user_metrics needs {', '.join(missing)}: pip install peaccel[dev]")
-        return 1
+def user_metrics(quick: bool) -> Iterator[Row]:
+    """Every way at every setting, with its recall; then what is compiled and built beforehand."""
     numba.set_num_threads(1)
-    rows = 5_000 if options.quick else 50_000
+    rows = 5000 if quick else 50_000
     gallery, queries = normals("diagonal", rows, DIM, 0.7)
     x, q = (np.hstack([d.mu, d.var]).astype(np.float32) for d in (gallery, queries))
-    true = pe.search(queries, gallery, K)
+    true = pe.search(queries, gallery, K).ids
     # PyNNDescent's epsilon is a share of a distance, so that is positive: none outscores the sharpest with itself.
     offset = float(pe.paired(gallery, gallery).max()) + DIM / 2 * np.log(2 * np.pi)
     ways = [*peaccels(gallery, queries), *usearchs(x, q, offset), *pynndescents(x, q, offset)]
-    found = {way: way.search() for way in ways}
-    times = interleave({way.library + way.setting: way.search for way in ways}, ROUNDS)
-    print(f"{rows:,} x {DIM} and {len(q)} queries, us/query is that of all of them at once\n")
-    print(line("side", "setting", "JIT s", "build s", "us/query", "recall@10"), line(*["---"] * 6), sep="\n")
+    sides, before = {}, {}
     for way in ways:
-        share = statistics.mean(np.isin(t, f).mean() for t, f in zip(true.ids, found[way], strict=True))
-        each = 1e6 * times[way.library + way.setting].seconds / len(q)
-        print(line(way.library, way.setting, f"{way.compiled:.1f}", f"{way.built:.1f}", f"{each:.0f}", f"{share:.3f}"))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        share = float(np.mean([np.isin(t, f).mean() for t, f in zip(true, way.search(), strict=True)]))
+        goals = {next(iter(sides)): None} if sides else {}  # beside the exact search
+        sides[f"{way.library}, {way.setting}, recall {share:.3f}"] = Side(way.search, goals)
+        before[f"{way.library}, {way.setting.partition(',')[0]}"] = way.built, way.compiled
+    work = f"{len(q)} queries into {rows:,} x {DIM} by diagonal mls"
+    yield Row(work, sides, per=(len(q), "query"), seconds=30)
+    for i, what in enumerate(("index built", "metric compiled")):
+        (plain, seconds), *others = ((name, took[i]) for name, took in before.items() if took[i])
+        yield Row(f"{work}, {what}", {plain: seconds, **{name: Side(took, {plain: None}) for name, took in others}})

@@ -1,6 +1,6 @@
 """What a gallery loses or answers wrongly where processes are killed, disks are full, files damaged and writers many.
 
-`python -m benches.faults [--kills 300] [--flips 60]` prints the tables of docs/galleries.md. Linux only.
+`python tests/retrieval/lance/faults.py [--kills 300] [--flips 60]` prints the tables of docs/galleries.md. Linux only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPERATIONS = ("append", "append", "upsert", "upsert", "delete", "build_index", "
 OPEN = ("gallery.lance", "reranker")
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["lance", "pyarrow.compute", "faiss", "peaccel.gallery"])
+CONTEXT.set_forkserver_preload(["lance", "pyarrow.compute", "faiss", "peaccel.retrieval.lance"])
 
 State = dict[int, int]  # the tag of each id, which says what its item is
 

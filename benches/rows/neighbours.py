@@ -1,15 +1,10 @@
-"""Every path of peaccel beside its neighbour or its peer: `python -m benches.cliffs [--only POINT]`, in ten minutes.
+"""Every path of retrieval beside its neighbour: other layouts, odd sizes, long lists, small calls, removals, memory.
 
-docs/measurements.md says of the points why some are behind. A row is a piece of work by peaccel and by its peer:
-another path of peaccel, FAISS at its best, or what one writes with numpy, scipy or torch. The ratio is time (or
-bytes) of peaccel over that of the peer. Sides are interleaved in one process, medians, one thread each unless the row
-names two. Results are held against each other, or against numpy, before they are timed; the run fails (exit 1) where
-they do not agree.
+docs/measurements.md says of the groups why some are behind.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import math
 import subprocess
@@ -20,35 +15,34 @@ from typing import Any
 
 import numpy as np
 
-from benches import cliffs_measures as measures
 from benches import peak
-from benches.common import (
+from benches.data import PRIOR, distribution, fields, pe
+from benches.peers import (
     CASES,
-    Beside,
-    Row,
-    beside,
+    CHECKED,
     best,
     bind,
-    close,
     compact,
     doubled,
     faiss,
-    judged,
+    flat_index,
+    llr_by_dots,
     pairwise,
     rescored,
     special,
+    top,
+    truth,
 )
-from benches.data import PRIOR, distribution, fields, pe
-from benches.search import clusters, llr_by_dots
+from benches.peers import candidates as random_candidates
+from benches.rows.retrieval import FLAT, K
+from benches.table import Row, Run, beside, close, equal
 
-ROWS, DIM, CANDIDATES, K = 100_000, 128, 100, 10
-CHECKED = 2  # queries of a search that are held against numpy
-FLAT = "faiss IndexFlatIP at its best"
+ROWS, DIM, CANDIDATES = 100_000, 128, 100
 LLR = f"llr:prior_var={PRIOR}"
-Rows = Iterator[Beside | Row]
+Rows = Iterator[Row]
 
 
-# ---- data that points share -----------------------------------------------------------------------------------------
+# ---- data that groups share -----------------------------------------------------------------------------------------
 
 
 @cache
@@ -69,9 +63,7 @@ def prepared(kind: str, score: Any = "mls", rows: int = ROWS, dim: int = DIM) ->
 @cache
 def flat(dim: int) -> Any:
     """The means of the gallery in FAISS."""
-    index = faiss.IndexFlatIP(dim)
-    index.add(gallery("point", dim=dim).mu)
-    return index
+    return flat_index(gallery("point", dim=dim).mu)
 
 
 @cache
@@ -84,37 +76,26 @@ def lists() -> Any:
 
 
 def candidates(count: int, each: int = CANDIDATES, rows: int = ROWS) -> np.ndarray:
-    return np.random.default_rng(3).integers(0, rows, (count, each))
-
-
-def top(scores: np.ndarray, k: int = 1000) -> np.ndarray:
-    """The largest of each row, sorted."""
-    return -np.sort(-scores, axis=1)[:, :k]
-
-
-def same_scores(own: Any, *others: Any) -> None:
-    """Scores of several rankings of the same pairs, bit by bit."""
-    for other in others:
-        np.testing.assert_array_equal(own.scores, other.scores)
+    return random_candidates(count, each, rows)
 
 
 def against(want: Any) -> Callable[..., None]:
     """Whether the first scores of a ranking are those of numpy; the peer computes something else."""
-    return lambda own, *others: close(own.scores[: len(want)], want[: len(own.scores)])
+    return lambda own, *others: close(want[: len(own.scores)], own.scores[: len(want)])
 
 
-# ---- 1 to 5: what a call touches ------------------------------------------------------------------------------------
+# ---- layouts and scores ----------------------------------------------------------------------------------------------
 
 
-def rescore_halves() -> Rows:
+def rescore_halves(quick: bool) -> Rows:
     q, ids, raw = queries("diagonal")[:1], candidates(1), gallery("diagonal").to("float16")
     for layout, half in (("prepared", pe.prepare(raw, "mls")), ("raw", raw)):
         work, own = f"rescore, {layout} float16 gallery, 1 x {CANDIDATES}", partial(pe.rescore, q, half, ids)
         peers = {"peaccel rerank": partial(pe.rerank, q, half, ids, CANDIDATES)}
-        yield Beside(work, own, peers, lambda own, other: np.testing.assert_array_equal(top(own), other.scores))
+        yield beside(work, own, peers, lambda own, other: equal(other, top(own)))
 
 
-def layouts() -> Rows:
+def layouts(quick: bool) -> Rows:
     """The same numbers, column by column or in every second column of a wider array."""
     raw, q, ids = gallery("diagonal"), queries("diagonal")[:1], candidates(1)
     columns = pe.Normal(*map(np.asfortranarray, raw.arrays))
@@ -126,15 +107,15 @@ def layouts() -> Rows:
             return rerank(odd[ids[0]], candidates=np.arange(CANDIDATES)[None])
 
         work, own = f"rerank, raw {name}, 1 x {CANDIDATES}", partial(rerank, odd)
-        yield Beside(work, own, {"peaccel row-major": partial(rerank, raw)}, same_scores)
-        yield Beside(work, own, {"peaccel, candidates taken by numpy": taken}, same_scores)
+        peers = {"peaccel row-major": partial(rerank, raw), "peaccel, candidates taken by numpy": taken}
+        yield beside(work, own, peers, equal)
         work, own = f"rerank, prepared {name}, 1 x {CANDIDATES}", partial(rerank, pe.prepare(odd))
-        yield Beside(work, own, {"peaccel row-major": partial(rerank, prepared("diagonal"))}, same_scores)
+        yield beside(work, own, {"peaccel row-major": partial(rerank, prepared("diagonal"))}, equal)
         search, peer = (partial(pe.FaissReranker(lists(), d).search, q, K) for d in (odd, raw))
-        yield Beside(f"FaissReranker, {name}, 1 query", search, {"peaccel row-major": peer}, same_scores)
+        yield beside(f"FaissReranker, {name}, 1 query", search, {"peaccel row-major": peer}, equal)
 
 
-def derived() -> Rows:
+def derived(quick: bool) -> Rows:
     """Scores whose kernels take other arrays than the gallery's own."""
     centred = pe.scores.llr(prior_var=PRIOR, prior_mean=np.full(DIM, 0.01, np.float32))
     for kind, score in (
@@ -147,7 +128,7 @@ def derived() -> Rows:
         rerank = partial(pe.rerank, queries(kind)[:1], candidates=candidates(1), k=K, score=score)
         name = score if isinstance(score, str) else "llr with a vector prior_mean"
         peers = {"peaccel prepared": partial(rerank, prepared(kind, score))}
-        yield Beside(f"rerank {kind} {name}, raw, 1 x {CANDIDATES}", partial(rerank, gallery(kind)), peers, same_scores)
+        yield beside(f"rerank {kind} {name}, raw, 1 x {CANDIDATES}", partial(rerank, gallery(kind)), peers, equal)
     q, item = queries("isotropic")[:1], queries("isotropic")[1:2]
     own, peer = (pe.FaissReranker(faiss.clone_index(lists()), gallery("isotropic"), s) for s in (centred, "mls"))
 
@@ -156,14 +137,14 @@ def derived() -> Rows:
         return reranker.search(q, K)
 
     def same(ranking: Any, other: Any) -> None:
-        close(ranking.scores, pe.rescore(q, own.gallery, ranking.ids, centred))
-        close(other.scores, pe.rescore(q, peer.gallery, other.ids, "mls"))
+        close(pe.rescore(q, own.gallery, ranking.ids, centred), ranking.scores)
+        close(pe.rescore(q, peer.gallery, other.ids, "mls"), other.scores)
 
     peers = {"peaccel, mls": partial(added, peer)}
-    yield Beside("add one item, then search, llr with a vector prior_mean", partial(added, own), peers, same)
+    yield beside("add one item, then search, llr with a vector prior_mean", partial(added, own), peers, same)
 
 
-def expected_cosine() -> Rows:
+def expected_cosine(quick: bool) -> Rows:
     """The expected cosine of isotropic normals: the cosine times a factor of each item."""
     q, raw, ids = queries("isotropic")[:1], gallery("isotropic"), candidates(1)
     want = top(by_scipy(q, raw[ids[0]])[None], K)
@@ -171,12 +152,12 @@ def expected_cosine() -> Rows:
         layouts = [(s, raw if name == "raw" else prepared("isotropic", s)) for s in ("expected_cosine", "cosine")]
         own, cosine = (partial(pe.rerank, q, d, ids, K, s) for s, d in layouts)
         work = f"rerank isotropic expected_cosine, {name}, 1 x {CANDIDATES}"
-        yield Beside(work, own, {"peaccel cosine": cosine}, against(want))
+        yield beside(work, own, {"peaccel cosine": cosine}, against(want))
     a, b = raw[:20_000], raw[20_000:40_000]
     own = partial(pe.paired, a, b, "expected_cosine")
     work, peers = f"paired isotropic expected_cosine, {len(a):,}", {"peaccel mls": partial(pe.paired, a, b, "mls")}
-    yield Beside(work, own, peers, lambda scores, _: close(scores, by_scipy(a, b)))
-    yield Beside(work, own, {"numpy and scipy": partial(by_scipy, a, b)}, close)
+    yield beside(work, own, peers, lambda scores, _: close(by_scipy(a, b), scores))
+    yield beside(work, own, {"numpy and scipy": partial(by_scipy, a, b)}, close)
 
 
 def by_scipy(a: Any, b: Any) -> np.ndarray:
@@ -189,7 +170,7 @@ def by_scipy(a: Any, b: Any) -> np.ndarray:
     return expected
 
 
-def nivmf() -> Rows:
+def nivmf(quick: bool) -> Rows:
     """A point's log density under every class."""
     z, classes = queries("point"), distribution("nivmf", fields("nivmf", 1000, DIM, seed=2))
 
@@ -202,24 +183,24 @@ def nivmf() -> Rows:
         return scores
 
     own = partial(pe.pairwise, z, classes, "nivmf")
-    yield Beside("pairwise nivmf of points, 256 x 1000", own, {"numpy, two products": plain}, close)
+    yield beside("pairwise nivmf of points, 256 x 1000", own, {"numpy, two products": plain}, close)
 
 
-# ---- 6 and 7: long lists, removals ----------------------------------------------------------------------------------
+# ---- long lists, removals --------------------------------------------------------------------------------------------
 
 
-def beside_faiss(work: str, q: Any, own: Any, score: str, k: int, limit: float, tops: tuple[Any, Any]) -> Beside:
+def beside_faiss(work: str, q: Any, own: Any, score: str, k: int, limit: float, tops: tuple[Any, Any]) -> Row:
     """Exact search beside FAISS's by inner products; `tops` are the true best of both for the first queries."""
 
     def same(ranking: Any, found: Any) -> None:
         for got, want in zip((ranking.scores, found[0]), tops, strict=True):
-            close(got[:CHECKED], want[: len(q), :k])
+            close(want[: len(q), :k], got[:CHECKED])
 
-    index = flat(q.dim)
-    return Beside(work, partial(pe.search, q, own, k, score), {FLAT: partial(index.search, q.mu, k)}, same, limit)
+    peers = {FLAT: partial(flat(q.dim).search, q.mu, k)}
+    return beside(work, partial(pe.search, q, own, k, score), peers, same, goal=limit)
 
 
-def long_lists() -> Rows:
+def long_lists(quick: bool) -> Rows:
     for dim in (DIM, 512):
         mu, q = gallery("point", dim=dim).mu, queries("point", dim=dim).mu
         dots = top(q[:CHECKED] @ mu.T)
@@ -248,22 +229,20 @@ def lists_of_few(rows: int) -> Rows:
     case = CASES["mls isotropic"]
     for dim in (DIM, 512):
         q, raw = queries("isotropic", 64, dim), gallery("isotropic", rows, dim)
-        want = top(pairwise(case)(np, tuple(map(doubled, q[:CHECKED].arrays)), tuple(map(doubled, raw.arrays))), rows)
+        want = truth(case, q.arrays, raw.arrays, rows)
 
         def same(ranking: Any, *others: Any, want: np.ndarray = want) -> None:
             for scores in (ranking.scores, *(found[0] for found in others)):
-                close(scores[:CHECKED], want[:, : scores.shape[1]])
+                close(want[:, : scores.shape[1]], scores[:CHECKED])
 
         for k in (500, 1000, 2000, 5000, rows):
             forms = ("torch eager", "torch.compile")
             peers = {form: bind(form, best(pairwise(case), k), q.arrays, raw.arrays) for form in forms}
-            work = f"search isotropic mls, 64 into {rows:,} x {dim}, top-{k}"
-            yield Beside(
-                work, partial(pe.search, q, prepared("isotropic", "mls", rows, dim), k, "mls"), peers, same, 0.9
-            )
+            own = partial(pe.search, q, prepared("isotropic", "mls", rows, dim), k, "mls")
+            yield beside(f"search isotropic mls, 64 into {rows:,} x {dim}, top-{k}", own, peers, same, goal=0.9)
 
 
-def removals() -> Rows:
+def removals(quick: bool) -> Rows:
     """A tenth of the items replaced by the same items: the index holds a tenth more, and the results are the same."""
     rows, changed = 20_000, 2000
     items = distribution("diagonal", fields("diagonal", rows, DIM, seed=2, classes=20))
@@ -279,16 +258,16 @@ def removals() -> Rows:
         upserted.upsert(items[ids], ids)
         work = f"FaissReranker over {factory}, {changed} of {rows:,} upserted"
         peers = {"peaccel, none upserted": partial(fresh.search, q, K)}
-        yield Beside(work, partial(upserted.search, q, K), peers, same, 1 + changed / rows)
+        yield beside(work, partial(upserted.search, q, K), peers, same, goal=1 + changed / rows)
         compacted = copy.copy(upserted)
         compacted.compact()
-        yield Beside(f"{work}, compacted", partial(compacted.search, q, K), peers, same)
+        yield beside(f"{work}, compacted", partial(compacted.search, q, K), peers, same)
 
 
-# ---- 8 to 12: values, sizes, threads, batches -----------------------------------------------------------------------
+# ---- values, sizes, batches ------------------------------------------------------------------------------------------
 
 
-def not_finite() -> Rows:
+def not_finite(quick: bool) -> Rows:
     """Every second row of a gallery in halves holds an infinity."""
     rows, dim, count = 300, 1024, 4
     for kind, score in (("diagonal", "mls"), ("isotropic", "mls"), ("point", "cosine")):
@@ -297,11 +276,10 @@ def not_finite() -> Rows:
         mu[::2, 0] = np.inf
         own, peer = (partial(pe.pairwise, q, d, score) for d in (type(finite)(mu, *finite.arrays[1:]), finite))
         work = f"pairwise {kind} {score}, float16 x {dim}, half of the rows not finite"
-        peers = {"peaccel, all finite": peer}
-        yield Beside(work, own, peers, lambda x, y: np.testing.assert_array_equal(x[:, 1::2], y[:, 1::2]))
+        yield beside(work, own, {"peaccel, all finite": peer}, lambda x, y: equal(y[:, 1::2], x[:, 1::2]))
 
 
-def odd_dimensions() -> Rows:
+def odd_dimensions(quick: bool) -> Rows:
     """The last vector of 16 may be partial: at most 1.05 (D + 15) / D of the time per dimension at a multiple of 64."""
     rows, count = 2000, 64
     ids = candidates(count, rows=rows)
@@ -317,103 +295,62 @@ def odd_dimensions() -> Rows:
             def same(own: Any, _: Any, want: Any = want) -> None:
                 scores = own.scores if isinstance(own, pe.Ranking) else own
                 of_candidates = scores if scores.shape == ids.shape else np.take_along_axis(scores, ids, 1)
-                close(top(of_candidates[:CHECKED]), top(want))
+                close(top(want), top(of_candidates[:CHECKED]))
 
             for verb, run in (
                 ("pairwise", pe.pairwise),
                 ("rescore", partial(pe.rescore, candidates=ids)),
                 ("rerank", partial(pe.rerank, candidates=ids, k=CANDIDATES)),
             ):
-                peers = {f"peaccel, D = {multiple}": partial(run, other_q, other)}
-                limit = 1.05 * (dim + 15) / multiple
-                yield Beside(f"{verb} {kind} mls, D = {dim}", partial(run, q, own), peers, same, limit)
+                peers, limit = {f"peaccel, D = {multiple}": partial(run, other_q, other)}, 1.05 * (dim + 15) / multiple
+                yield beside(f"{verb} {kind} mls, D = {dim}", partial(run, q, own), peers, same, goal=limit)
 
 
-def two_threads() -> Rows:
-    def on(threads: int, run: Callable[[], Any]) -> Any:
-        pe.set_num_threads(threads)
-        try:
-            return run()
-        finally:
-            pe.set_num_threads(1)
-
-    q, own = queries("diagonal"), prepared("diagonal")
-    a, b = gallery("diagonal")[: ROWS // 2], gallery("diagonal")[ROWS // 2 :]
-    little = {f"rerank {n} x {CANDIDATES}": partial(pe.rerank, q[:n], own, candidates(n), K) for n in (2, 8, 16)}
-    little["pairwise 4 x 64"] = partial(pe.pairwise, q[:4], gallery("diagonal")[:64])
-    much = {
-        "prepare isotropic": partial(pe.prepare, gallery("isotropic")),
-        "prepare diagonal": partial(pe.prepare, gallery("diagonal")),
-        f"kl diagonal, {len(a):,}": partial(pe.kl, a, b),
-        "rerank 1 x 50,000": partial(pe.rerank, q[:1], own, candidates(1, 50_000), K),
-    }
-
-    def same(*results: Any) -> None:
-        if isinstance(results[0], pe.Prepared):
-            results = tuple(pe.search(queries(x.kind.removeprefix("normal_"))[:1], x, K) for x in results)
-        np.testing.assert_array_equal(*(x.scores if isinstance(x, pe.Ranking) else x for x in results))
-
-    for works, limit in ((little, 1.0), (much, 0.8)):  # much work should gain more than the noise
-        for name, run in works.items():
-            peers = {"peaccel, one thread": partial(on, 1, run)}
-            yield Beside(f"{name}, two threads", partial(on, 2, run), peers, same, limit)
-
-
-def few_queries() -> Rows:
+def few_queries(quick: bool) -> Rows:
     """Search by isotropic mls of one query and of a few queries."""
     q, layouts = queries("isotropic"), {"raw": gallery("isotropic"), "prepared": prepared("isotropic")}
     search: dict[str, Callable[..., Any]]
     search = {name: partial(pe.search, gallery=d, k=K) for name, d in layouts.items()}
     want = best(pairwise(CASES["mls isotropic"]), K)(np, q[:CHECKED].arrays, gallery("isotropic").arrays)[0]
-    work, own = "search, 1 query, prepared", partial(search["prepared"], q[:1])
-    yield Beside(work, own, {"peaccel raw": partial(search["raw"], q[:1])}, same_scores)
-    yield Beside(work, own, {"numpy, the product alone": lambda: gallery("isotropic").mu @ q.mu[0]}, against(want))
+    peers: dict[str, Run] = {"peaccel raw": partial(search["raw"], q[:1])}
+    yield beside("search, 1 query, prepared", partial(search["prepared"], q[:1]), peers, equal)
+    peers = {"numpy, the product alone": lambda: gallery("isotropic").mu @ q.mu[0]}
+    yield beside("search, 1 query, prepared", partial(search["prepared"], q[:1]), peers, against(want))
 
     def singly(run: Callable[..., Any], count: int) -> list[Any]:
         return [run(q[i : i + 1]) for i in range(count)]
 
-    def same_as_single(own: Any, singles: Any) -> None:
-        np.testing.assert_array_equal(own.scores, np.concatenate([each.scores for each in singles]))
-
     for name, run in search.items():
         peers = {"peaccel, 3 queries": partial(run, q[:3])}
-        yield Beside(f"search, 4 queries, {name}", partial(run, q[:4]), peers, against(want), 4 / 3)
+        yield beside(f"search, 4 queries, {name}", partial(run, q[:4]), peers, against(want), goal=4 / 3)
         for count in (2, 4, 16, 64):
             peers = {f"peaccel, {count} calls": partial(singly, run, count)}
-            yield Beside(f"search, {count} queries, {name}", partial(run, q[:count]), peers, same_as_single)
+            work, own = f"search, {count} queries, {name}", partial(run, q[:count])
+            yield beside(work, own, peers, lambda own, each: equal(own, np.concatenate([x.scores for x in each])))
 
 
-def pruning() -> Rows:
-    works = [("scattered", gallery("diagonal")[:rows], queries("diagonal")) for rows in (5000, 20_000, ROWS)]
-    for name, raw, q in (*works, ("clusters", *clusters(ROWS, DIM, 0.5, 0.5))):
-        search = partial(pe.search, q[:64], pe.prepare(raw), K)
-        peers = {f"peaccel, prune={prune}": partial(search, prune=prune) for prune in ("never", "always")}
-        yield Beside(f"search diagonal mls, {name}, 64 into {len(raw):,}, prune=auto", search, peers, same_scores, 1.1)
+# ---- other scores, wide concentrations, memory -----------------------------------------------------------------------
 
 
-# ---- 13 to 15: other scores, wide concentrations, memory ------------------------------------------------------------
-
-
-def diagonal_scores() -> Rows:
+def diagonal_scores(quick: bool) -> Rows:
     q, rows = queries("diagonal"), 20_000
     mls = partial(pe.search, q, prepared("diagonal", "mls", rows), K)
     for score in ("neg_kl", "ppk", "inclusion", LLR):
         want = top(pe.pairwise(q[:CHECKED].to("float64"), gallery("diagonal", rows).to("float64"), score), K)
         own = partial(pe.search, q, prepared("diagonal", score, rows), K, score)
         work = f"search diagonal {score}, 256 into {rows:,}"
-        yield Beside(work, own, {"peaccel mls": mls}, against(want))
+        yield beside(work, own, {"peaccel mls": mls}, against(want))
         if score == "neg_kl":
-            index = faiss.IndexFlatIP(2 * DIM + 1)
             mu, var = gallery("diagonal", rows).arrays
             constant = (mu * mu / var + np.log(var)).sum(1, keepdims=True)
-            index.add(np.hstack([1 / var, mu / var, constant]))
+            index = flat_index(np.hstack([1 / var, mu / var, constant]))
             features = np.hstack([-(q.mu**2 + q.var) / 2, q.mu, np.full((len(q), 1), -0.5, np.float32)])
             rest = (1 + np.log(doubled(q.var))).sum(1, keepdims=True) / 2  # the term of the query alone
             peers = {"faiss IndexFlatIP of 2 D + 1 features": partial(index.search, features, K)}
-            yield Beside(work, own, peers, lambda ours, found, rest=rest: close(ours.scores, found[0] + rest))
+            yield beside(work, own, peers, lambda ours, found, rest=rest: close(found[0] + rest, ours.scores))
 
 
-def wide_concentrations() -> Rows:
+def wide_concentrations(quick: bool) -> Rows:
     kappa = np.exp(np.random.default_rng(0).uniform(0, 9, ROWS + 256)).astype(np.float32)
     q = pe.VonMisesFisher(queries("point").mu, kappa[ROWS:])
     raw = pe.VonMisesFisher(gallery("point").mu, kappa[:ROWS])
@@ -425,48 +362,18 @@ def wide_concentrations() -> Rows:
         yield beside_faiss(work, q[:count], own, "mls", K, 1.0, tops)
 
 
-def memory() -> Rows:
+def memory(quick: bool) -> Rows:
     def kept(kind: str, score: str) -> float:
         return float(prepared(kind, score).nbytes)
 
     for kind, score in (("isotropic", "neg_w2"), ("diagonal", "neg_w2"), ("vmf", "neg_expected_sq_l2")):
         work = f"prepared {kind} {score}, bytes kept"  # one packed copy, a dimension wider for isotropic normals
-        yield Row(work, kept(kind, score), "peaccel mls", kept(kind, "mls"), 1.05, "B")
+        yield beside(work, kept(kind, score), {"peaccel mls": kept(kind, "mls")}, goal=1.05, unit="B")
     work, half = "prepared diagonal mls in float16, bytes kept", pe.prepare(gallery("diagonal"), dtype="float16")
-    yield Row(work, float(half.nbytes), "peaccel float32", kept("diagonal", "mls"), 0.5, "B")
+    yield beside(work, float(half.nbytes), {"peaccel float32": kept("diagonal", "mls")}, goal=0.5, unit="B")
     if peak.RESET.exists():
         command = [sys.executable, "-m", "benches.peak", "expected_cosine", "isotropic", "prepare"]
         most = float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-        own = prepared("isotropic", "expected_cosine", peak.ROWS, peak.DIM).nbytes
+        own = float(prepared("isotropic", "expected_cosine", peak.ROWS, peak.DIM).nbytes)
         work = f"prepare isotropic expected_cosine, {peak.ROWS:,} x {peak.DIM}, bytes at its peak"
-        yield Row(work, most, "what it keeps", float(own), 1.0, "B")
-
-
-# ---- the table ------------------------------------------------------------------------------------------------------
-
-
-SEARCH: tuple[Callable[[], Rows], ...]
-SEARCH = (rescore_halves, layouts, derived, expected_cosine, nivmf, long_lists, removals, not_finite, odd_dimensions)
-SEARCH += (two_threads, few_queries, pruning, diagonal_scores, wide_concentrations, memory)
-POINTS = dict(enumerate((*SEARCH, *measures.POINTS), start=1))
-
-
-def main() -> int:
-    """Print the table; 1 where two sides did not agree."""
-    parser = argparse.ArgumentParser(prog="python -m benches.cliffs", description=__doc__)
-    parser.add_argument("--only", type=int, choices=POINTS, help="the rows of one point")
-    options = parser.parse_args()
-    print("| point | work | peaccel | peer | ratio | goal | met |\n|---|---|---|---|---|---|---|")
-    failures = []
-    for point in POINTS if options.only is None else [options.only]:
-        for each in POINTS[point]():
-            try:
-                print(judged(str(point), beside(each) if isinstance(each, Beside) else each), flush=True)
-            except AssertionError as error:
-                failures.append(f"FAILED {point}, {each.work}: {' '.join(str(error).split())[:400]}")
-    print(*failures, sep="\n")
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        yield beside(work, most, {"bytes that it keeps": own}, unit="B")

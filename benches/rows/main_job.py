@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from benches.common import CASES, Goal, Side, Work, compact, doubled, faiss, rescored
-from benches.common import row as table_row
 from benches.data import Arrays, distribution, fields, pe
+from benches.peers import CASES, CHECKED, compact, doubled, faiss, rescored
+from benches.rows.retrieval import K
+from benches.table import Row, Side, beside, close, first
 
-K = 10
 DIM, SHORTLIST = 128, 100
-CHECKED = 2  # rows of every result that are held against float64 numpy
-ASKED = 256  # queries whose recall is counted
-RECALL = 0.99
-ADDED_US = 50
-HNSW_BUDGET_S = 600.0
+JUDGED = 256  # queries whose recall is counted
+MISSED, ADDED = {"the goal": 0.01}, {"the goal": 50e-6}
+HNSW_BUDGET = 600.0  # seconds
 
 
 def data(rows: int) -> tuple[Arrays, Arrays]:
@@ -31,12 +29,11 @@ def data(rows: int) -> tuple[Arrays, Arrays]:
 
 def hnsw(mu: np.ndarray) -> Any:
     """As much of `mu` as goes into an HNSW graph within the budget, on both cores; back to one thread afterwards."""
-    index, stop = faiss.IndexHNSWFlat(mu.shape[1], 32), time.monotonic() + HNSW_BUDGET_S
+    index, stop = faiss.IndexHNSWFlat(mu.shape[1], 32), time.monotonic() + HNSW_BUDGET
     index.hnsw.efSearch = 2 * SHORTLIST  # with the default, 16, half of the best ten are not proposed
     faiss.omp_set_num_threads(2)
-    block = 10_000
     while index.ntotal < len(mu) and time.monotonic() < stop:
-        index.add(mu[index.ntotal : index.ntotal + block])
+        index.add(mu[index.ntotal : index.ntotal + 10_000])
         print(f"\rhnsw: {index.ntotal:,} of {len(mu):,} rows", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     faiss.omp_set_num_threads(1)
@@ -61,77 +58,54 @@ def looked_at(index: Any, queries: np.ndarray) -> float:
     stats = faiss.cvar.hnsw_stats if graph else faiss.cvar.indexIVF_stats
     stats.reset()
     index.search(queries, SHORTLIST)
-    return stats.ndis / len(queries) + (0 if graph else index.nlist)
+    return stats.ndis / len(queries) + (0 if graph else index.nlist)  # type: ignore[no-any-return]
 
 
-def main_job(rows: int, quick: bool) -> Iterator[Work | str]:
+def main_job(quick: bool) -> Iterator[Row]:
     """The best ten of the shortlist beside the index's own search for it, for indexes over the means."""
+    rows = 20_000 if quick else 1_000_000
     g, q = data(rows)
     true = None
     for build in (hnsw, ivf):
         index = build(g[0])
         g = tuple(x[: index.ntotal] for x in g)
         reranker = pe.FaissReranker(index, distribution("diagonal", g), score="mls")
-        name, work = build.__name__.upper(), 4 * DIM * looked_at(index, q[0])
-        for batch, rounds, goal in (
-            (1, 201 if quick else 1001, None),
-            (256, 9 if quick else 25, Goal("within", f"faiss {name} alone", 1.25)),
-        ):
-            yield beside(name, index, reranker, (g, q), batch, rounds, goal, work)
-        yield added(name, index, reranker, q, 200 if quick else 2000)
-        queries = distribution("diagonal", q)[:ASKED]
+        name, of = build.__name__.upper(), f"{build.__name__.upper()} over {len(g[0]):,} x {DIM}"
+        for batch, limit in ((1, None), (256, 1.25)):
+            yield both(name, index, reranker, (g, q), batch, limit)
+        yield added(of, index, reranker, q, 200 if quick else 2000)
+        queries = distribution("diagonal", q)[:JUDGED]
         true = pe.search(queries, reranker.gallery, K).ids if true is None else true
-        yield share(f"{name} over {len(g[0]):,} x {DIM}", "means", true, reranker.search(queries, K, SHORTLIST).ids)
+        yield missed(of, "means", true, reranker.search(queries, K, SHORTLIST).ids)
     del g, index, reranker
-    yield from recall(rows // 5)
+    yield from first_stages(rows // 5)
 
 
-def beside(
-    name: str,
-    index: Any,
-    reranker: Any,
-    data: tuple[Arrays, Arrays],
-    batch: int,
-    rounds: int,
-    goal: Goal | None,
-    work: float,
-) -> Work:
-    """Both searches of one batch size; `work` bytes are what the index looks at for a query."""
+def both(name: str, index: Any, reranker: Any, data: tuple[Arrays, Arrays], batch: int, limit: float | None) -> Row:
+    """Both searches of one batch size."""
     g, q = data
     # The sides go through the same queries half a turn apart: none finds the graph warm from the other's query.
     batches = [tuple(x[i : i + batch] for x in q) for i in range(0, len(q[0]), batch)]
     half = batches[len(batches) // 2 :] + batches[: len(batches) // 2]
     plain, ours = itertools.cycle(batches), itertools.cycle(half)
 
-    def rerank_one() -> Any:
-        return reranker.search(distribution("diagonal", next(ours)), K, shortlist=SHORTLIST)
-
-    def own_truth(result: Any) -> tuple[Any, Any]:
-        d = doubled(batches[0][0][:CHECKED, None]) - doubled(g[0][result[1][:CHECKED]])
-        return result[0][:CHECKED], (d * d).sum(-1)
-
-    def mls_truth(result: Any) -> tuple[Any, Any]:
+    def same(ranking: Any, found: Any) -> None:
         few = tuple(doubled(x[:CHECKED]) for x in half[0])
-        scores = rescored(CASES["mls diagonal"])
-        return result.scores[:CHECKED], scores(np, few, *compact(g, result.ids[:CHECKED]))
+        first(rescored(CASES["mls diagonal"])(np, few, *compact(g, ranking.ids[:CHECKED])), ranking)
+        d = doubled(batches[0][0][:CHECKED, None]) - doubled(g[0][found[1][:CHECKED]])
+        close((d * d).sum(-1), found[0][:CHECKED])
 
-    return Work(
-        f"main job, {name} over {len(g[0]):,} x {DIM}, shortlist {SHORTLIST}, Q={batch}",
-        "us/query",
-        batch,
-        "GB/s",
-        rounds,
-        [
-            Side(f"faiss {name} alone", lambda: index.search(next(plain)[0], SHORTLIST), own_truth, batch * work),
-            Side(
-                "peaccel FaissReranker",
-                rerank_one,
-                mls_truth,
-                batch * (work + 8 * DIM * SHORTLIST),
-                () if goal is None else (goal,),
-            ),
-        ],
-    )
+    alone, work = f"faiss {name} alone", batch * 4.0 * DIM * looked_at(index, q[0])
+    sides = {
+        "peaccel FaissReranker": Side(
+            lambda: reranker.search(distribution("diagonal", next(ours)), K, shortlist=SHORTLIST),
+            {alone: limit},
+            work + batch * 8 * DIM * SHORTLIST,
+        ),
+        alone: Side(lambda: index.search(next(plain)[0], SHORTLIST), work=work),
+    }
+    work_name = f"main job, {name} over {len(g[0]):,} x {DIM}, shortlist {SHORTLIST}, Q={batch}"
+    return Row(work_name, sides, same, (batch, "query"), rate="GB/s", seconds=3)
 
 
 class Timed:
@@ -147,8 +121,8 @@ class Timed:
         return found
 
 
-def added(name: str, index: Any, reranker: Any, q: Arrays, rounds: int) -> str:
-    """A line of the table: what a call for one query takes beyond the index's own part of it.
+def added(of: str, index: Any, reranker: Any, q: Arrays, rounds: int) -> Row:
+    """The time of a call for one query beyond the index's own part of it.
 
     The difference of two calls, with and without the reranker, would be lost in the noise between runs.
     """
@@ -160,19 +134,18 @@ def added(name: str, index: Any, reranker: Any, q: Arrays, rounds: int) -> str:
         query = distribution("diagonal", tuple(x[i % len(x)][None] for x in q))
         reranker.search(query, K, shortlist=SHORTLIST)
         beyond.append(time.perf_counter() - start - timed.seconds)
-    value = 1e6 * float(np.median(beyond))
-    what = f"main job, {name} over {index.ntotal:,} x {DIM}, shortlist {SHORTLIST}, Q=1"
-    met = "yes" if value <= ADDED_US else "no"
-    return table_row(what, "added to the index's part of the call", f"{value:.3g} us", "", "", f"<= {ADDED_US} us", met)
+    return beside(
+        f"added to the index's part of a call, {of}, shortlist {SHORTLIST}, Q=1", float(np.median(beyond)), ADDED
+    )
 
 
-def recall(rows: int) -> Iterator[str]:
-    """The share of the true best ten that either first stage of `FaissReranker.build` finds.
+def first_stages(rows: int) -> Iterator[Row]:
+    """The share of the true best ten that neither first stage of `FaissReranker.build` finds.
 
     Galleries are smaller than above: surrogate features are three times as wide as means, and their graphs as costly.
     """
     g, q = (distribution("diagonal", x) for x in data(rows))
-    queries, lists = q[:ASKED], rows // 250
+    queries, lists = q[:JUDGED], rows // 250
     true = pe.search(queries, g, K).ids
     for name, factory, params in (
         ("HNSW", "HNSW32", faiss.SearchParametersHNSW(efSearch=2 * SHORTLIST)),
@@ -183,12 +156,11 @@ def recall(rows: int) -> Iterator[str]:
             reranker = pe.FaissReranker.build(g, factory, first_stage)
             faiss.omp_set_num_threads(1)
             found = reranker.search(queries, K, SHORTLIST, params).ids
-            yield share(f"{name} over {rows:,} x {DIM}", first_stage, true, found)
+            yield missed(f"{name} over {rows:,} x {DIM}", first_stage, true, found)
 
 
-def share(name: str, first_stage: str, true: np.ndarray, found: np.ndarray) -> str:
-    """A line of the table: how much of the true best ten is found."""
-    value = float(np.mean([np.isin(t, f).mean() for t, f in zip(true, found, strict=True)]))
-    met = "yes" if value >= RECALL else "no"
-    what = f"recall@{K} by mls, {name}, shortlist {SHORTLIST}"
-    return table_row(what, f"first stage: {first_stage}", f"{value:.4f}", "", "", f">= {RECALL} with the better", met)
+def missed(of: str, first_stage: str, true: np.ndarray, found: np.ndarray) -> Row:
+    """How much of the true best ten is not found."""
+    share = 1 - float(np.mean([np.isin(t, f).mean() for t, f in zip(true, found, strict=True)]))
+    work = f"missed of the {K} best by mls, {of}, shortlist {SHORTLIST}, first stage: {first_stage}"
+    return beside(work, share, MISSED, unit="")

@@ -1,4 +1,4 @@
-"""Speakers by a public encoder: `python -m benches.speakers` prints the table of docs/speakers.md, in Markdown.
+"""Speakers by a public encoder: `python -m reproduction.speakers` prints the table of docs/speakers.md, in Markdown.
 
 espeak-ng reads random words in each of its 101 voices, twenty times, at another pitch and pace; 0.5 to 4 s of each are
 kept, under white noise at 0 to 30 dB. Resemblyzer's encoder embeds what its voice activity detection leaves. 60 voices
@@ -18,13 +18,14 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import peaccel as pe
-from benches.data import optional
 from peaccel._utils.atomic_files import aside
 from peaccel._utils.progress_bar import ProgressBar
 
@@ -41,8 +42,8 @@ money story fact month lot right study book eye job word business issue side kin
 hour game line end member law car city community name president team minute idea body information back parent face level
 office door health person art war history party result change morning reason research girl moment air teacher"""
 
-NEEDS = """benches.speakers needs espeak-ng and Resemblyzer: apt-get install espeak-ng; pip install librosa soundfile
-webrtcvad-wheels; pip install --no-deps resemblyzer"""  # whose webrtcvad imports what setuptools no longer has
+NEEDS = """reproduction.speakers needs espeak-ng and Resemblyzer: apt-get install espeak-ng; pip install librosa
+soundfile webrtcvad-wheels; pip install --no-deps resemblyzer"""  # whose own webrtcvad needs an older setuptools
 
 
 class Speech(NamedTuple):
@@ -74,7 +75,7 @@ def speech() -> Speech:
 
 def synthesised() -> Speech:
     """Every voice's utterances, embedded."""
-    rng, encoder = np.random.default_rng(0), optional("resemblyzer").VoiceEncoder("cpu", verbose=False)
+    rng, encoder = np.random.default_rng(0), import_module("resemblyzer").VoiceEncoder("cpu", verbose=False)
     listed = subprocess.run(["espeak-ng", "--voices=variant"], capture_output=True, text=True, check=True).stdout
     names = re.findall(r"!v/(.*?)\s*$", listed, re.MULTILINE)
     rows: list[tuple[Any, ...]] = []
@@ -91,14 +92,15 @@ def utterance(name: str, rng: np.random.Generator) -> tuple[np.ndarray, float, f
     """A stretch of noisy speech in a voice as the encoder takes it, how long it is, and its noise in dB."""
     pitch, pace, text = rng.integers(35, 66), rng.integers(130, 221), " ".join(rng.choice(WORDS.split(), 30))
     spoken = ["espeak-ng", "-v", f"en-us+{name}", "-p", str(pitch), "-s", str(pace), "--stdout", text]
-    wav, rate = optional("soundfile").read(io.BytesIO(subprocess.run(spoken, capture_output=True, check=True).stdout))
+    sound = subprocess.run(spoken, capture_output=True, check=True).stdout
+    wav, rate = import_module("soundfile").read(io.BytesIO(sound))
     seconds, snr = rng.uniform(*SECONDS), rng.uniform(*NOISE)
     length = int(seconds * rate)
     first = rng.integers(len(wav) - length)
     wav = wav[first : first + length]
     noise = np.sqrt(np.mean(wav**2) / 10 ** (snr / 10)) * rng.standard_normal(length)
-    mixed = optional("librosa").resample((wav + noise).astype(np.float32), orig_sr=rate, target_sr=RATE)
-    kept = optional("resemblyzer").preprocess_wav(mixed)
+    mixed = import_module("librosa").resample((wav + noise).astype(np.float32), orig_sr=rate, target_sr=RATE)
+    kept = import_module("resemblyzer").preprocess_wav(mixed)
     return (kept if len(kept) >= RATE // 10 else mixed), seconds, snr
 
 
@@ -109,14 +111,15 @@ def embedded(encoder: Any, waves: list[np.ndarray]) -> np.ndarray:
     for i, wave in enumerate(waves):
         slices, frames = encoder.compute_partial_slices(len(wave), 1.3, 0.75)
         padded = np.pad(wave, (0, max(0, slices[-1].stop - len(wave))))
-        mel = optional("resemblyzer").wav_to_mel_spectrogram(padded)
+        mel = import_module("resemblyzer").wav_to_mel_spectrogram(padded)
         windows += [mel[part] for part in frames]
         of += [i] * len(frames)
-    torch = optional("torch")
+    torch = import_module("torch")
     with torch.no_grad():
         found = encoder(torch.from_numpy(np.array(windows))).numpy()
     means = np.stack([found[np.array(of) == i].mean(0) for i in range(len(waves))])
-    return means / np.linalg.norm(means, axis=1, keepdims=True)
+    unit: np.ndarray = means / np.linalg.norm(means, axis=1, keepdims=True)
+    return unit
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
@@ -174,9 +177,9 @@ def by_quality(x: Speech, fit: np.ndarray, scores: np.ndarray) -> np.ndarray:
         same = (x.voices[rows][:, None] == x.voices[rows])[pairs]
         columns.append([among(other.transform(x.embeddings[rows]), other.score)[pairs], same, *quality(x, rows, pairs)])
     held, same, *qualities = map(np.concatenate, zip(*columns, strict=True))
-    fitted = pe.fit_match_probability(held, same, *qualities)
+    fitted: Any = pe.fit_match_probability(held, same, *qualities)
     every = np.indices(scores.shape).reshape(2, -1)
-    found = np.stack([scores.ravel(), *quality(x, ~fit, every)], 1) @ fitted.weights
+    found: np.ndarray = np.stack([scores.ravel(), *quality(x, ~fit, every)], 1) @ fitted.weights
     return found.reshape(scores.shape)
 
 
@@ -262,7 +265,7 @@ METRICS = ("EER", "TAR at FAR 0.1 %", "Recall@1", "AUROC of the best score")
 
 def main() -> int:
     """Print the tables."""
-    if not CACHE.exists() and (shutil.which("espeak-ng") is None or optional("resemblyzer") is None):
+    if not CACHE.exists() and (shutil.which("espeak-ng") is None or find_spec("resemblyzer") is None):
         print(" ".join(NEEDS.split()))
         return 1
     warnings.simplefilter("ignore")  # of the encoder's libraries

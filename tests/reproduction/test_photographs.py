@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from peaccel import metrics
-from peaccel.data import photographs
+from reproduction import photographs
 from reproduction.plan import read_plan
 
 SETTINGS = replace(read_plan().places, photographs=(2, 1, 2), places=12, images_per_class=(3, 2, 5, 4))

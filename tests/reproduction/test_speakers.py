@@ -1,4 +1,4 @@
-"""The parts of `benches.speakers` that need neither voices nor an encoder, on made-up embeddings."""
+"""The parts of `reproduction.speakers` that need neither voices nor an encoder, on made-up embeddings."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import peaccel as pe
-from benches import speakers
-from benches.speakers import Speech
+from reproduction import speakers
+from reproduction.speakers import Speech
 
 VOICES, EACH, WIDTH = 24, 6, 12
 PAGE = Path(__file__).parents[2] / "docs" / "speakers.md"
@@ -77,10 +77,10 @@ def test_a_table_has_means_and_intervals_by_students_t():
 
 def test_what_is_missing_is_told_in_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(speakers, "CACHE", tmp_path / "none.npz")
-    monkeypatch.setattr(speakers, "optional", lambda name: None)
+    monkeypatch.setattr(speakers, "find_spec", lambda name: None)
     assert speakers.main() == 1
     out = capsys.readouterr().out
-    assert re.fullmatch(r"benches.speakers needs .*apt-get install espeak-ng; pip install .*resemblyzer\n", out)
+    assert re.fullmatch(r"reproduction.speakers needs .*apt-get install espeak-ng; pip install .*resemblyzer\n", out)
 
 
 def test_what_the_page_shows_runs_and_prints_what_it_says(capsys):

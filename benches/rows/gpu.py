@@ -1,0 +1,445 @@
+"""Rows on a GPU: ours, the best that one writes in torch, the products of matrices alone, and the goals.
+
+A goal that is a time is a side of that amount. `benches.gpu` runs them; needs torch and numpy alone.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import peaccel as pe
+from benches import plain_losses
+from benches.data import optional
+from benches.table import Row, Run, Side, close
+from peaccel import losses as ours
+
+if TYPE_CHECKING:
+    from benches.gpu import Device
+
+torch = optional("torch")
+faiss = optional("faiss")
+Rows = Iterator[Row]
+COMPILED, PRODUCTS, PRODUCT, COPY = "torch.compile", "the products alone", "torch.mm", "copy"
+GOAL = "the goal"
+COPIED = 2.0**31  # bytes read and written
+TF32 = 2e-2  # of the largest score: products of tf32 have ten bits, and variances are small
+
+
+def normalised(x: Any) -> Any:
+    return torch.nn.functional.normalize(x)
+
+
+def in_tf32(run: Run) -> Any:
+    """A call whose float32 products take tf32."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        return run()
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def of_copy(share: float, moved: float) -> dict[str, float | None]:
+    """The goal of at least so much of the rate of a copy, for a call that moves so many bytes."""
+    return {COPY: moved / COPIED / share}
+
+
+def copy(m: Device) -> Side:
+    """A copy on the device, by whose rate others are measured."""
+    x = m.uniform(m.size(2**28))
+    y = torch.empty_like(x)
+    return Side(lambda: y.copy_(x), work=2 * x.nbytes)
+
+
+def mls(q: Any, v: Any, g: Any, w: Any) -> Any:
+    """All pairs of isotropic normals by one product."""
+    apart, s = (q * q).sum(1)[:, None] + (g * g).sum(1) - 2 * q @ g.T, v[:, None] + w
+    return -0.5 * (apart / s + q.shape[1] * (2 * math.pi * s).log())
+
+
+def mls_diagonal(q: Any, v: Any, g: Any, w: Any) -> Any:
+    s = v + w
+    return -0.5 * ((q - g) ** 2 / s + s.log() + math.log(2 * math.pi)).sum(-1)
+
+
+# ---- the first call --------------------------------------------------------------------------------------------------
+
+FIRST = """
+import time, torch
+x = torch.ones(40, 8, device="{0}")
+import peaccel as pe
+start = time.perf_counter()
+pe.special.log_ive(3.0, x) if "{1}" == "log_ive" else pe.search(pe.Normal(x, x), pe.Normal(x, x), 3)
+if x.is_cuda: torch.cuda.synchronize()
+print(time.perf_counter() - start)
+"""
+
+
+def first(m: Device) -> Rows:
+    """The first call of a process, whose context is there already."""
+    for what in ("log_ive", "search"):
+        command = [sys.executable, "-c", FIRST.format(m.name, what)]
+        took = float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        yield Row(f"first call of a process, {what}", {"peaccel": Side(took, {GOAL: 1.0}), GOAL: 0.4})
+
+
+# ---- candidates ------------------------------------------------------------------------------------------------------
+
+
+def rerank(m: Device) -> Rows:
+    """The ten best of random candidates by diagonal MLS."""
+    for rows, dim, queries, count in (
+        (1_000_000, 128, 1000, 100),
+        (400_000, 512, 1000, 100),
+        (1_000_000, 128, 256, 100),
+        (1_000_000, 512, 256, 1000),
+        (1_000_000, 512, 1, 1000),
+        (1_000_000, 128, 4096, 100),
+    ):
+        yield from rerank_into(m, m.size(rows), dim, m.size(queries), m.size(count), halves=queries == 1000)
+
+
+def rerank_into(m: Device, rows: int, dim: int, queries: int, count: int, halves: bool) -> Rows:
+    """In float32 and, where it is asked for, from halves: so much faster than torch.compile, near to memory's rate."""
+    k, ids = min(10, count), m.choose(rows, queries, count)
+    mu, var = m.normal(rows, dim), m.uniform(rows, dim) + 0.1
+    q, v = m.normal(queries, dim), m.uniform(queries, dim) + 0.1
+    compiled = torch.compile(lambda q, v, mu, var: mls_diagonal(q[:, None], v[:, None], mu[ids], var[ids]).topk(k))
+    for dtype, faster in ((torch.float32, 1.5 if halves else 1.0), (torch.float16, 3.0))[: 1 + halves]:
+        gallery = pe.prepare(pe.Normal(mu.to(dtype), var.to(dtype)))
+        moved = 2.0 * ids.numel() * dim * dtype.itemsize
+        goals = {COMPILED: 1 / faster, **(of_copy(0.7, moved) if halves else {COPY: None})}
+        sides = {
+            "peaccel": Side(partial(pe.rerank, pe.Normal(q, v), gallery, ids, k), goals, moved),
+            COMPILED: lambda: compiled(q, v, mu, var),
+            COPY: copy(m),
+        }
+        same = partial(agree, tolerance=1e-4 if dtype == torch.float32 else 1e-2)
+        work = f"rerank diagonal mls, {str(dtype)[6:]}, {queries} x {count} into {rows:,} x {dim}"
+        yield Row(work, sides, same, rate="GB/s")
+
+
+def agree(own: Any, *others: Any, tolerance: float = 1e-4) -> None:
+    """The scores of rankings, where the second is of the same score and did run."""
+    if own is not None and others[0] is not None:
+        close(others[0][0], own.scores, tolerance=tolerance)
+
+
+# ---- exact search ----------------------------------------------------------------------------------------------------
+
+
+def search(m: Device) -> Rows:
+    """Whole galleries in float32, by scores of one product and by diagonal MLS."""
+    for rows, dim in ((1_000_000, 128), (1_000_000, 512), (500_000, 768)):
+        yield from of_gallery(m, m.size(rows), dim, torch.float32)
+    yield by_divisions(m, m.size(200_000), 512)
+
+
+def halves(m: Device) -> Rows:
+    """The same galleries in halves."""
+    for rows, dim in ((1_000_000, 128), (1_000_000, 512), (500_000, 768)):
+        yield from of_gallery(m, m.size(rows), dim, torch.float16)
+
+
+def of_gallery(m: Device, rows: int, dim: int, dtype: Any) -> Rows:
+    """One gallery, searched by 1 to 2048 queries."""
+    mu, var = m.directions(rows, dim).to(dtype), (m.uniform(rows) * 0.01 + 0.001).to(dtype)
+    gallery = pe.prepare(pe.Normal(mu, var))
+    for queries, k in ((1, 10), (32, 10), (256, 10), (2048, 10), (1, 100), (256, 100)):
+        if k == 10 or dtype == torch.float32:
+            yield isotropic(m, mu, var, gallery, m.size(queries) if queries > 1 else 1, k)
+    if dtype == torch.float32:
+        points = pe.prepare(pe.Point(mu), "cosine")
+        for queries in (1, 256):
+            q = m.directions(m.size(queries) if queries > 1 else 1, dim)
+            sides = {
+                "peaccel": Side(partial(pe.search, pe.Point(q), points, 10, "cosine"), within(len(q))),
+                **plain_points(q, mu, 10),
+            }
+            work = f"search cosine, {len(q)} into {rows:,} x {dim}, top-10"
+            yield Row(work, sides, lambda own, plain, *_: agree(own, plain, tolerance=TF32))
+
+
+def within(queries: int) -> dict[str, float | None]:
+    return {PRODUCTS: 1.15 if queries <= 32 else 1.5, PLAIN: None}
+
+
+PLAIN = "torch's product and topk"
+
+
+def plain_points(q: Any, mu: Any, k: int) -> dict[str, Run]:
+    """Plain points in torch, and products by blocks whose results fit the second-level cache."""
+    q, block = q.to(mu.dtype), max(4096, min(len(mu), (32 << 20) // (4 * len(q))))
+    out = {"out_dtype": torch.float32} if mu.is_cuda and mu.dtype == torch.float16 else {}
+
+    def products() -> Any:
+        return [torch.mm(q, mu[i : i + block].T, **out) for i in range(0, len(mu), block)][-1]
+
+    sides: dict[str, Run] = {PLAIN: partial(in_tf32, lambda: (q @ mu.T).topk(k)), PRODUCTS: partial(in_tf32, products)}
+    if mu.is_cuda and hasattr(faiss, "knn_gpu"):
+        resources, _ = faiss.StandardGpuResources(), optional("faiss.contrib.torch_utils")
+        ip = {"metric": faiss.METRIC_INNER_PRODUCT}
+        sides["faiss.knn_gpu"] = lambda: faiss.knn_gpu(resources, q, mu, k, **ip)
+    return sides
+
+
+def isotropic(m: Device, mu: Any, var: Any, gallery: Any, queries: int, k: int) -> Row:
+    """Isotropic MLS beside the same score by one product in tf32, plain points, and the products alone."""
+    (rows, dim), q, v = mu.shape, m.directions(queries, mu.shape[1]), m.uniform(queries) * 0.01 + 0.001
+    k = min(k, rows)
+    run, exact = partial(pe.search, pe.Normal(q, v), gallery, k), "torch's mls and topk, tf32"
+    sides: dict[str, Side | Run] = {"peaccel": Side(run, within(queries))}
+    if mu.dtype == torch.float32:
+        sides[exact] = partial(in_tf32, lambda: mls(q, v, mu, var).topk(k))
+    sides |= plain_points(q, mu, k)
+    if (queries, dim, k, mu.dtype) == (256, 512, 10, torch.float32):
+        sides["peaccel, every pair scored"] = partial(run, prune="never")
+
+    def same(own: Any, plain: Any, *_: Any) -> None:
+        agree(own, plain if exact in sides else None, tolerance=TF32)
+
+    work = f"search isotropic mls, {str(mu.dtype)[6:]}, {queries} into {rows:,} x {dim}, top-{k}"
+    return Row(work, sides, same)
+
+
+def by_divisions(m: Device, rows: int, dim: int) -> Row:
+    """Diagonal MLS, which no product gives."""
+    queries = m.size(256)
+    mu, var = m.normal(rows, dim), m.uniform(rows, dim) + 0.1
+    q, v = m.normal(queries, dim), m.uniform(queries, dim) + 0.1
+    run = partial(pe.search, pe.Normal(q, v), pe.prepare(pe.Normal(mu, var)), 10)
+    compiled = torch.compile(mls_diagonal)
+
+    def chunked() -> Any:
+        parts = [compiled(q[i : i + 8, None], v[i : i + 8, None], mu[None], var[None]) for i in range(0, queries, 8)]
+        return torch.cat(parts).topk(10)
+
+    sides = {
+        "peaccel": Side(run, {COMPILED: 1 / 5, GOAL: 1.0}),
+        COMPILED: chunked,
+        "peaccel, bounded by tensor cores": partial(run, prune="always"),
+        GOAL: 6e-3,
+    }
+    return Row(f"search diagonal mls, {queries} into {rows:,} x {dim}, top-10", sides, agree)
+
+
+# ---- special functions and draws -------------------------------------------------------------------------------------
+
+
+def bessel(m: Device) -> Rows:
+    """Elementwise, near to memory's rate in float32."""
+    for dtype in (torch.float32, torch.float64):
+        x = 10 ** (4 * m.uniform(m.size(100_000_000))).to(dtype)
+        for name, call, order in (("log_ive", pe.special.log_ive, 63.0), ("iv_ratio", pe.special.iv_ratio, 64.0)):
+            goals = of_copy(0.6, 2 * x.nbytes) if dtype == torch.float32 else {COPY: None}
+            sides = {"peaccel": Side(partial(call, order, x), goals, 2 * x.nbytes), COPY: copy(m)}
+            yield Row(f"{name}, {len(x):,} elements, v = {order:g}, {str(dtype)[6:]}", sides, rate="GB/s")
+
+
+def sampling(m: Device) -> Rows:
+    """Draws alone, and with the gradients of their parameters."""
+    seed, items, n = torch.zeros((), dtype=torch.int64, device=m.name), m.size(65_536), 5
+    for dim in (128, 512):
+        mu, kappa = m.directions(items, dim), 10 ** (1 + 3 * m.uniform(items))
+        normals, wood, size = "torch.randn", "Wood in torch", n * mu.nbytes
+        run = partial(pe.sample, pe.VonMisesFisher(mu, kappa), n, seed=seed)
+        sides = {
+            "peaccel": Side(run, {normals: 2, wood: 1 / 50}, size),
+            normals: Side(partial(torch.randn, n, items, dim, device=m.name), work=size),
+            wood: partial(plain_losses.wood, mu, kappa, n),
+            COPY: copy(m),
+        }
+        yield Row(f"vMF samples, {items:,} kappas x {n}, D={dim}, float32", sides, rate="GB/s")
+    for dim in (128, 512):
+        yield from with_gradients(m, 8, m.size(16_384), dim)
+
+
+def with_gradients(m: Device, n: int, items: int, dim: int) -> Rows:
+    """Draws forward and backward; the goals in milliseconds are for 128 dimensions."""
+    up, mu, kappa = m.normal(n, items, dim), m.directions(items, dim), m.uniform(items) * 500 + 5
+    var = m.uniform(items, dim) + 0.1
+    leaves = [x.requires_grad_() for x in (mu, kappa, var)]
+
+    def by_torch() -> Any:
+        return mu + var.sqrt() * torch.randn(n, items, dim, device=m.name)
+
+    def both(draw: Run, *inputs: Any) -> Run:
+        return partial(gradients, draw, inputs, up)
+
+    for name, draw, inputs, goal, peers in (
+        ("vMF", partial(pe.sample, pe.VonMisesFisher(mu, kappa), n, seed=1), leaves[:2], 0.2, {}),
+        ("normal", partial(pe.sample, pe.Normal(mu, var), n, seed=1), leaves[::2], 0.25, {"torch": by_torch}),
+    ):
+        wanted = {GOAL: goal / 1e3} if dim == 128 else {}
+        others = {name: both(peer, *inputs) for name, peer in peers.items()}
+        randn = {"torch.randn": partial(torch.randn, n, items, dim, device=m.name)}
+        goals = {**dict.fromkeys(randn), **dict.fromkeys(wanted, 1.0), **dict.fromkeys(others)}
+        sides = {"peaccel": Side(both(draw, *inputs), goals), **others, **randn, **wanted}
+        yield Row(f"forward + backward of {name} samples, {n} x {items:,}, D={dim}", sides)
+
+
+def gradients(scores: Run, inputs: Any, up: Any) -> Any:
+    return torch.autograd.grad(scores(), inputs, up)
+
+
+# ---- all pairs -------------------------------------------------------------------------------------------------------
+
+
+def all_pairs(m: Device) -> Rows:
+    """Matrices of scores, alone and with their gradients, beside torch.compile and the products that they take."""
+    for n, dim in ((256, 128), (1024, 128), (4096, 128), (4096, 512)):
+        yield from square(m, m.size(n), dim, diagonal=n <= 1024)
+    queries, rows, dim = m.size(4096), m.size(65_536), 512
+    q, g = m.directions(queries, dim), m.directions(rows, dim)
+    a, b = (pe.VonMisesFisher(x, 10 ** (2 + m.uniform(len(x)))) for x in (q, g))
+    sides = {"peaccel": Side(partial(pe.pairwise, a, b), {PRODUCT: 1.3}), PRODUCT: lambda: q @ g.T}
+    yield Row(f"all pairs vMF mls, {queries:,} x {rows:,}, D={dim}", sides)
+
+
+def square(m: Device, n: int, dim: int, diagonal: bool) -> Rows:
+    """Of one size: isotropic MLS, cosine, vMF MLS and, where a user would write it, diagonal MLS."""
+    q, g = (m.directions(n, dim).requires_grad_() for _ in range(2))
+    v, w, k, c = ((m.uniform(n) * scale + low).requires_grad_() for scale, low in ((1, 0.1),) * 2 + ((500, 50),) * 2)
+    torch._dynamo.reset()
+    compiled, form = torch.compile(mls), partial(both_ways, m, n, dim)
+
+    def by_torch() -> Any:
+        return compiled(q, v, g, w)
+
+    def product() -> Any:
+        return q @ g.T
+
+    own: Run = lambda: pe.pairwise(pe.Normal(q, v), pe.Normal(g, w), "mls")  # noqa: E731
+    yield from form("isotropic mls", own, [q, v, g, w], by_torch, {COMPILED: 1.0}, (product, [q, g]))
+    own = lambda: pe.pairwise(pe.Point(q), pe.Point(g), "cosine")  # noqa: E731
+    yield from form("cosine", own, [q, g], lambda: normalised(q) @ normalised(g).T, {"torch": 1.0}, (product, [q, g]))
+    own = lambda: pe.pairwise(pe.VonMisesFisher(q, k), pe.VonMisesFisher(g, c), "mls")  # noqa: E731
+    yield from form("vMF mls", own, [q, k, g, c], None, {PRODUCTS: 1.3}, (product, [q, g]))
+    if diagonal:
+        v, w = ((m.uniform(n, dim) + 0.1).requires_grad_() for _ in range(2))
+        by_pairs = torch.compile(lambda q, v, g, w: mls_diagonal(q[:, None], v[:, None], g, w))
+        own = lambda: pe.pairwise(pe.Normal(q, v), pe.Normal(g, w), "mls")  # noqa: E731
+        peer: Run = lambda: by_pairs(q, v, g, w)  # noqa: E731
+        yield from form("diagonal mls", own, [q, v, g, w], peer, {COMPILED: 0.5}, None)
+
+
+def both_ways(
+    m: Device,
+    n: int,
+    dim: int,
+    name: str,
+    own: Run,
+    inputs: list[Any],
+    peer: Run | None,
+    goals: dict[str, float | None],
+    product: tuple[Run, list[Any]] | None,
+) -> Rows:
+    """A row of the scores alone and one of scores and gradients; the goals hold for both."""
+    up, named = m.normal(n, n), next(iter(goals))
+
+    def alone(run: Run) -> Any:
+        with torch.no_grad():
+            return run()
+
+    def same(mine: Any, *others: Any) -> None:
+        if peer is not None and mine is not None and others[0] is not None:
+            mine, other = (x[0] if isinstance(x, tuple) else x for x in (mine, others[0]))
+            close(other, mine, tolerance=1e-3)
+
+    for how, wrap in (
+        ("", lambda run, _: partial(alone, run)),
+        ("forward + backward of ", lambda run, leaves: partial(gradients, run, leaves, up)),
+    ):
+        sides = {"peaccel": Side(wrap(own, inputs), goals)}
+        if peer is not None:
+            sides[named] = wrap(peer, inputs)
+        if product is not None:
+            sides[PRODUCTS] = wrap(*product)
+        yield Row(f"{how}all pairs {name}, {n:,} x {n:,}, D={dim}", sides, same)
+
+
+# ---- losses ----------------------------------------------------------------------------------------------------------
+
+DIM, IMAGES, CLASSES = 128, 4, 100_000
+Make = Callable[[], Any]
+LOSSES: dict[str, tuple[Make, Any, str]] = {
+    "NegativeMLS": (ours.NegativeMLS, plain_losses.negative_mls, "isotropic"),
+    "MultiSimilarity": (ours.MultiSimilarity, plain_losses.multi_similarity, "point"),
+    "ScoreNCE mls": (partial(ours.ScoreNCE, "mls", temperature=float(DIM)), plain_losses.score_nce, "isotropic"),
+    "Triplet": (ours.Triplet, plain_losses.triplet, "point"),
+    "ArcFace, 100,000 classes": (partial(ours.ArcFace, DIM, CLASSES), plain_losses.arcface, "point"),
+    "HIB": (ours.HIB, None, "isotropic"),
+}
+HIB_MS, QUICK = {1024: 2.0, 4096: 30.0}, "the goal of a graph"
+
+
+def losses(m: Device) -> Rows:
+    """A step of each loss: no slower than plain torch, and replayed from a graph in 0.15 ms at 256 items."""
+    for name in LOSSES:
+        for batch in (64, 256, 1024, 4096):
+            yield one_loss(m, name, batch)
+
+
+def one_loss(m: Device, name: str, batch: int) -> Row:
+    """A forward and a backward of one loss; compiled as well at 256 and 4096 items."""
+    make, statement, kind = LOSSES[name]
+    items = max(2, m.size(batch) // IMAGES) * IMAGES
+    loss, labels = make().to(m.name), torch.arange(items // IMAGES, device=m.name).repeat_interleave(IMAGES)
+    leaves = [m.directions(items, DIM).requires_grad_()]
+    if kind == "isotropic":
+        leaves.append((m.uniform(items) * 0.01 + 0.001).requires_grad_())
+    of, inputs = pe.Normal if kind == "isotropic" else pe.Point, [*leaves, *loss.parameters()]
+
+    def step(value: Run) -> Run:
+        return lambda: torch.autograd.grad(value().sum(), inputs, allow_unused=True)
+
+    own: Run = lambda: loss(of(*leaves), labels)  # noqa: E731
+    sides: dict[str, Side | Run | float] = {}
+    goals: dict[str, float | None] = {}
+    if statement is not None:
+        plain = partial(statement, loss, leaves, labels)
+        goals, sides["plain torch"] = {"plain torch": 1.0}, step(plain)
+        if batch in (256, 4096):
+            torch._dynamo.reset()
+            sides["plain torch, compiled"] = step(torch.compile(plain))
+            sides["peaccel, compiled"] = Side(step(torch.compile(own)), {"plain torch, compiled": None})
+    elif batch in HIB_MS:
+        goals[GOAL], sides[GOAL] = 1.0, HIB_MS[batch] / 1e3
+    if not m.rehearse:
+        replayed: dict[str, float | None] = {"peaccel": None}
+        if batch == 256:
+            replayed[QUICK], sides[QUICK] = 1.0, 0.15e-3
+        sides["peaccel, replayed"] = Side(Replayed(step(own)), replayed)
+    sides = {"peaccel": Side(step(own), goals or {"peaccel, replayed": None}), **sides}
+
+    def same(*results: Any) -> None:
+        if statement is not None:
+            with torch.no_grad():
+                close(plain(), own(), tolerance=1e-3)
+
+    return Row(f"loss {name}, {items} items, forward + backward", sides, same)
+
+
+class Replayed:
+    """A call that is captured in a CUDA graph the first time, and replayed from then on."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.graph = run, None
+
+    def __call__(self) -> None:
+        if self.graph is None:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    self.run()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.run()
+            self.graph = graph
+        self.graph.replay()
