@@ -47,7 +47,6 @@ def ours(values, confidence):
 def test_areas_against_loops(seed):
     right, confidence = case(seed, False)
     assert ours(right, confidence) == pytest.approx(naive(right[np.argsort(-confidence)].tolist()), abs=1e-13)
-    assert metrics.ausc(right, confidence, "published") == pytest.approx(metrics.ausc(right, confidence) * 98 / 99)
 
 
 @pytest.mark.parametrize("confidence", [[0, 0, 0, 0, 0], [1, 0, 1, 0, 1], [2, 2, 1, 0, 0]])
@@ -111,7 +110,6 @@ def test_all_right_all_wrong_one_query_and_a_constant_confidence():
             found = ours([value] * len(confidence), confidence)
             assert found == pytest.approx([value] * 5 + [1 - value, value, (1 - value) / 2], abs=1e-15)
     assert ours([1, 0, 0, 0], [5, 5, 5, 5]) == pytest.approx([0.25] * 5 + [0.75, 0.25, 0.375])
-    assert metrics.ausc([1, 1], [2, 1], "published") == pytest.approx(98 / 99)
 
 
 def naive_filter_out(x, labels, confidence, share, metric):
@@ -263,7 +261,6 @@ def test_where_a_class_is_gone_the_rate_and_the_areas_are_nan():
         (lambda: metrics.nauc([1], [1, 2]), r"^nauc: confidence has shape \(2,\), expected \(1,\) like values$"),
         (lambda: metrics.e_aurc([2], [1]), r"^erc: values span 2..2, expected \[0, 1\]$"),
         (lambda: metrics.augrc([1], [1, 2]), r"^augrc: confidence has shape \(2,\), expected \(1,\) like values$"),
-        (lambda: metrics.ausc([1], [1], "old"), r"^ausc: variant is 'old', expected None or 'published'$"),
         (lambda: metrics.ausc([], []), r"^ausc: values has shape \(0,\), expected \(Q,\) with Q > 0$"),
         (lambda: metrics.error_discard([1], [1], 1), r"^error_discard: limit is 1, expected within \(0, 1\)$"),
         (lambda: metrics.error_discard([2], [1]), r"^error_discard: errors has 2, expected only 0 and 1"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -287,17 +287,16 @@ def nauc(values: ArrayLike, confidence: ArrayLike) -> float:
     return (area(ordered) - flat) / (area(best) - flat)
 
 
-def ausc(values: ArrayLike, confidence: ArrayLike, variant: Literal["published"] | None = None) -> float:
+def ausc(values: ArrayLike, confidence: ArrayLike) -> float:
     """Area under the sparsification curve: mean of `rejection_curve` over rejected shares of 0 to 98 per cent.
 
-    By the trapezoidal rule at 0, 0.01, ..., 0.98, divided by the width.
+    By the trapezoidal rule at 0, 0.01, ..., 0.98, divided by the width. (The published code takes 1/99 for the width of
+    each of the 98 steps, by which what is perfect has 98/99.)
 
     Parameters
     ----------
     values, confidence
         As the module's docstring says.
-    variant
-        "published" takes 1/99 for the width of each of the 98 steps: what is perfect then has 98/99.
 
     Returns
     -------
@@ -306,7 +305,7 @@ def ausc(values: ArrayLike, confidence: ArrayLike, variant: Literal["published"]
     Raises
     ------
     ValueError
-        Lengths differ, there is no query, something is NaN, or an unknown variant.
+        Lengths differ, there is no query, or something is NaN.
 
     References
     ----------
@@ -321,11 +320,9 @@ def ausc(values: ArrayLike, confidence: ArrayLike, variant: Literal["published"]
     >>> round(pe.metrics.ausc([1, 0], confidence=[0.1, 0.9]), 2)
     0.25
     """
-    if variant not in (None, "published"):
-        raise ValueError(f"ausc: variant is {variant!r}, expected None or 'published'")
     ordered = _by_confidence("ausc", values, confidence)
     curve = rejection_curve(ordered, -np.arange(len(ordered)), np.arange(99) / 100)
-    return float((curve[1:] + curve[:-1]).mean() / 2) * (98 / 99 if variant else 1)
+    return float((curve[1:] + curve[:-1]).mean() / 2)
 
 
 def augrc(values: ArrayLike, confidence: ArrayLike) -> float:

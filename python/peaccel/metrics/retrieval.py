@@ -12,7 +12,6 @@ Ids and labels are arrays, lists, columns of tables or tensors on the CPU.
 from __future__ import annotations
 
 import operator
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -169,7 +168,6 @@ def average_precision_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
-    variant: Literal["published"] | None = None,
 ) -> NDArray[np.float64]:
     """Average precision among the first k items for each query.
 
@@ -179,9 +177,6 @@ def average_precision_at_k(
     ----------
     ids, query_labels, gallery_labels, k
         As for `hit_at_k`.
-    variant
-        "published" divides by R + 1, the size of the class with the query in it, as the mAP@1000 of Kirchhof et al.
-        does: what is perfect then has R / (R + 1), and less where R > k.
 
     Returns
     -------
@@ -192,7 +187,7 @@ def average_precision_at_k(
     TypeError
         k is no integer.
     ValueError
-        Unknown variant, or as for `hit_at_k`.
+        As for `hit_at_k`.
 
     References
     ----------
@@ -207,7 +202,7 @@ def average_precision_at_k(
     >>> pe.metrics.average_precision_at_k(ids, ["cat", "cat", "cat"], ["cat", "dog", "owl"], k=3).round(2).tolist()
     [1.0, 0.5, 0.33]
     """
-    return _average_precision_at_k("average_precision_at_k", ids, query_labels, gallery_labels, k, variant)
+    return _average_precision_at_k("average_precision_at_k", ids, query_labels, gallery_labels, k)
 
 
 def map_at_k(
@@ -215,13 +210,12 @@ def map_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
-    variant: Literal["published"] | None = None,
 ) -> float:
     """Mean over queries of `average_precision_at_k`.
 
     Parameters
     ----------
-    ids, query_labels, gallery_labels, k, variant
+    ids, query_labels, gallery_labels, k
         As for `average_precision_at_k`.
 
     Returns
@@ -240,7 +234,7 @@ def map_at_k(
     >>> pe.metrics.map_at_k([[0, 1], [1, 0]], query_labels=["cat", "cat"], gallery_labels=["cat", "dog"], k=2)
     0.75
     """
-    return _mean(_average_precision_at_k("map_at_k", ids, query_labels, gallery_labels, k, variant))
+    return _mean(_average_precision_at_k("map_at_k", ids, query_labels, gallery_labels, k))
 
 
 def _hit_at_k(
@@ -273,15 +267,10 @@ def _average_precision_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None,
     k: int,
-    variant: Literal["published"] | None,
 ) -> Values:
-    if variant not in (None, "published"):
-        raise ValueError(f"{owner}: variant is {variant!r}, expected None or 'published'")
     ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     k, r = _as_k(k, ranking), ranking.class_sizes()
-    return _average_precision(
-        ranking, k, np.full(len(r), k), np.where(r > 0, r + 1, 0) if variant else np.minimum(r, k)
-    )
+    return _average_precision(ranking, k, np.full(len(r), k), np.minimum(r, k))
 
 
 def _average_precision(
