@@ -45,7 +45,7 @@ def test_every_loss_compiles_without_a_graph_break(make, settings, kind):
         learned = [x for x in loss.parameters() if x.requires_grad]
         value = function(*leaves)
         found.append([value, *torch.autograd.grad(value, leaves + learned, allow_unused=True)])
-    assert found[0][1].abs().max() > 0
+    assert any(x is not None and x.abs().max() > 0 for x in found[0][1:])
     for eager, compiled in zip(*found, strict=True):
         assert (eager is None) == (compiled is None)
         if eager is not None:  # sums go over all pairs rather than over those that count

@@ -240,7 +240,7 @@ class BayesianTriplet(Loss[Normal | VonMisesFisher]):
 
     def loss(self, d: Any, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("vmf",) if self.match_moments else ("normal_isotropic", "normal_diagonal", "vmf"))
-        triplets = triplets_of("BayesianTriplet", labels)
+        triplets = triplets_of(type(self).__name__, labels)
         wide = d.to(torch.float64)
         squares = square_distances(wide)
         if self.match_moments:
