@@ -21,7 +21,7 @@ class Metrics:
     params = (
         [
             *("recall_at_k", "map_at_r", "average_precision_at_k"),
-            *("erc", "e_aurc", "nauc", "ausc", "augrc", "calibration_error", "ceda", "r_auroc"),
+            *("rejection_area", "calibration_error", "ceda", "r_auroc"),
             *("roc_auc", "equal_error_rate", "verification_accuracy", "open_set", "novelty_detection"),
         ],
     )

@@ -73,7 +73,7 @@ MODULES = ["peaccel"] + [
     f"peaccel.{name}"
     for name in (
         "scores", "special", "io", "metrics", "evaluation", "torch_distributions", "losses", "heads", "backbones",
-        "data", "methods", "train", "hub", "scaleout",
+        "data", "methods", "published", "train", "hub", "scaleout",
     )
 ]  # fmt: skip
 EXPORTED = {name: importlib.import_module(name).__all__ for name in MODULES}

@@ -200,7 +200,7 @@ def _numbers(
     of_held, held_right = told
     for name, values in {**sure, "random": metrics.random_confidence(len(right), 0)}.items():
         x, y = right[known], values[known]
-        found[f"r_auroc.{name}"], found[f"ausc.{name}"] = metrics.r_auroc(x, y), metrics.ausc(x, y)
+        found[f"r_auroc.{name}"], found[f"ausc.{name}"] = metrics.r_auroc(x, y), metrics.rejection_area(x, y, "ausc")
         for part, of in {"seen": known & ~unseen, "unseen": known & (unseen | clean)}.items():
             if unseen.any():
                 found[f"r_auroc_{part}.{name}"] = metrics.r_auroc(right[of], values[of])

@@ -355,9 +355,9 @@ def _measures(plan: Plan, records: Records, section: PageSection, task: Task) ->
 def _defects(plan: Plan, records: Records) -> Iterator[str]:
     yield "## Defects"
     yield (
-        'Rows with `variant="published"`, trained on the classes of one batch alone (arcface), or by the published '
-        "samplers of directions (vmf_loss; dul_cls_vmf, which has both defects), less the right ones: same settings "
-        "and splits; intervals are of 95 %, by Student's t, not corrected."
+        "Rows by the methods of `peaccel.published`, trained on the classes of one batch alone (arcface), or by the "
+        "published samplers of directions (vmf_loss; dul_cls_vmf, which has both defects), less the right ones: same "
+        "settings and splits; intervals are of 95 %, by Student's t, not corrected."
     )
     for task in WHOLE:
         lines = []

@@ -21,6 +21,7 @@ import optuna
 from peaccel._utils import config
 from peaccel.data.digits import DigitsSettings
 from peaccel.methods.method import AtLeast1, Method, NonNegative, Positive, Schedule
+from peaccel.published import PREFIX
 from peaccel.train import recipe
 from peaccel.train.backbones import small_cnn
 from peaccel.train.recipes import ranges
@@ -67,8 +68,8 @@ APART = 100
 class Variation:
     """In what a form of a row differs from the recipe."""
 
-    variant: Literal["published"] | None = None
-    """Of the method's settings."""
+    as_published: bool = False
+    """Train by the method of `peaccel.published`."""
     one_batch: bool = False
     """Train on the classes of the first batch alone."""
     blended_draws: bool = False
@@ -311,8 +312,7 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
     varied = variation(plan, cell)
     under = plan.hib.settings if cell.task == "hib" else {}
     over = config.merge(config.merge(under, chosen), varied.settings)
-    over = config.merge(over, {"variant": varied.variant} if varied.variant else {})
-    method, settings = recipe(cell.row, "mnist", over)
+    method, settings = recipe(f"{PREFIX}{cell.row}" if varied.as_published else cell.row, "mnist", over)
     known = {f.name: getattr(settings, f.name) for f in fields(settings)}
     schedules = {name: x for name, x in known.items() if isinstance(x, Schedule)}
     settings = replace(
@@ -331,7 +331,6 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
         "network": network(),
         "one_batch": varied.one_batch,
     }
-    if varied.blended_draws:
-        decides["blended_draws"] = True
+    decides |= {name: True for name in ("as_published", "blended_draws") if getattr(varied, name)}
     text = json.dumps(decides, sort_keys=True, default=str)
     return method, settings, hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -117,7 +117,7 @@ def expected(score, q, g, dtype, nearly=None):
     score = pe.scores.get(score)
     if is_drawn(score, q, g):
         return expected_of_draws(score, q, g, dtype)
-    if score.name == "nivmf":
+    if score.name.startswith("nivmf"):
         (kind1, z, _), (_, mu2, uncertainty2) = wide(q, dtype), wide(g, dtype)
         z = z / np.sqrt((z * z).sum(-1, keepdims=True)) if kind1 == "point" else z
         return reference.drawn(score.name, z[None, :, None], None, mu2[None], uncertainty2[None], score.params)

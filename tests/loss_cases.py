@@ -8,6 +8,13 @@ from torch.nn.functional import normalize
 
 from peaccel import losses
 from peaccel.losses.margin import ClassDirections
+from peaccel.published import (
+    bayesian_triplet_listing,
+    easy_margin,
+    non_isotropic,
+    revisited,
+    spherical_confidence,
+)
 
 DIM, CLASSES = 6, 2
 OF_CLASSES = {"dim": DIM, "classes": CLASSES}
@@ -24,8 +31,7 @@ CASES = [
     (losses.ProxyAnchor, OF_CLASSES, "point"),
     (losses.ProxyNCA, OF_CLASSES, "point"),
     (losses.ProxyNCAPP, OF_CLASSES, "vmf"),
-    (losses.ClassLikelihood, {"weight": DIRECTIONS, "variant": "exact"}, "vmf"),
-    (losses.ClassLikelihood, {"weight": DIRECTIONS, "variant": "published"}, "vmf"),
+    (losses.ClassLikelihood, {"weight": DIRECTIONS}, "vmf"),
     (losses.PriorDivergence, {}, "diagonal"),
     (losses.NegativeMLS, {}, "diagonal"),
     (losses.NegativeMLS, {}, "vmf"),
@@ -44,12 +50,21 @@ CASES = [
     (losses.BayesianTriplet, {}, "diagonal"),
     (losses.BayesianTriplet, {}, "vmf"),
     (losses.BayesianTriplet, {"match_moments": True}, "vmf"),
+    (bayesian_triplet_listing.FlippedBayesianTriplet, {}, "isotropic"),
+    (easy_margin.EasyMarginMagFace, OF_CLASSES, "point"),
+    (non_isotropic.PaperProxyNCAPP, OF_CLASSES, "vmf"),
+    (non_isotropic.PublishedProxyNCAPP, OF_CLASSES, "vmf"),
+    (non_isotropic.PublishedProxyNCAPP, {**OF_CLASSES, "distance": "kl_vmf"}, "vmf"),
+    (revisited.DrawnHIB, {"n": 3}, "isotropic"),
+    (revisited.KappaDivergence, {}, "vmf"),
+    (revisited.SelfPairedMLS, {}, "diagonal"),
+    (spherical_confidence.FlooredClassLikelihood, {"weight": DIRECTIONS}, "vmf"),
 ]
 """Class, settings, kind of distribution."""
 
 
 def classes(base=losses.Loss):
-    """All losses of the package, of files that nothing imports too."""
+    """All losses of the package, of files that nothing imports too, and of published code."""
     for module in pkgutil.iter_modules(losses.__path__):
         importlib.import_module(f"{losses.__name__}.{module.name}")
     for own in base.__subclasses__():

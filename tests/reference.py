@@ -245,7 +245,7 @@ def match_probability(dim, square, s, a, b):
     return np.where(s > 0, log_mean_exp(log_f + log_match) - log_mean_exp(log_f), exact)
 
 
-def log_density(z, mu, kappa, variant=None, stretched=True):
+def log_density(z, mu, kappa, form="", stretched=True):
     """(value, size) of the log density of a non-isotropic von Mises-Fisher distribution at z.
 
     det K over |K z|^D makes it integrate to 1; over |K mu|^D is the paper's eq. 4, over |K mu| is its code.
@@ -254,7 +254,7 @@ def log_density(z, mu, kappa, variant=None, stretched=True):
     x, y = (kappa * z if stretched else z), kappa * mu
     length, n = np.sqrt((x * x).sum(-1)), np.sqrt((y * y).sum(-1))
     apart = ((x / length[..., None] - y / n[..., None]) ** 2).sum(-1)
-    last = {None: -dim * np.log(length), "paper": -dim * np.log(n), "published": -np.log(n)}[variant]
+    last = {"": -dim * np.log(length), "_paper": -dim * np.log(n), "_published": -np.log(n)}[form]
     return total(scaled_log_norm(dim, n)[..., None], (-n * apart / 2)[..., None], np.log(kappa), last[..., None])
 
 
@@ -266,9 +266,9 @@ KINDS["nivmf"] = "vmf point x nivmf"
 
 def drawn(name, z1, z2, mu2, uncertainty2, params):
     """(value, size) of a score by name from the draws of both sides; nivmf has one draw, the query's direction."""
-    if name in ("el_nivmf", "nivmf"):
-        variant = params.get("variant")
-        value, size = log_density(z1, mu2, uncertainty2, variant, name == "nivmf" or variant != "published")
+    of_draws, nivmf, form = name.partition("nivmf")
+    if nivmf:
+        value, size = log_density(z1, mu2, uncertainty2, form, not of_draws or form != "_published")
         return log_mean_exp(value), size.max(0)
     square, cosine = every_pair(z1, z2)
     mean = {"sampled_cosine": cosine, "neg_sampled_l2": -np.sqrt(square)}

@@ -702,14 +702,10 @@ def judged(h):
     return h.give(np.array(h.rng.random(h.n), h.dtype)), h.floats(h.n)
 
 
-def best(values):
-    """The error over the best order."""
-    return np.mean([1 - curve(values, values, n / len(values)) for n in range(len(values))])
-
-
-@call("metrics.erc", "metrics.e_aurc", "metrics.ausc", "metrics.augrc", "metrics.nauc")
-def areas(h, function):
+@call("metrics.rejection_area")
+def rejection_area(h):
     values, confidence = judged(h)
+    kind = str(h.rng.choice(["aurc", "augrc", "ausc", "nauc"]))
 
     def error():
         return np.mean([1 - curve(values, confidence, n / h.n) for n in range(h.n)])
@@ -722,8 +718,8 @@ def areas(h, function):
         risks = [0.0, *(i / h.n * (1 - curve(values, confidence, 1 - i / h.n)) for i in range(1, h.n + 1))]
         return np.trapezoid(risks, dx=1 / h.n)
 
-    wants = {"erc": error, "e_aurc": lambda: error() - best(values), "ausc": sparsification, "augrc": generalised}
-    return function(values, confidence), wants.get(function.__name__)
+    wants = {"aurc": error, "ausc": sparsification, "augrc": generalised}
+    return metrics.rejection_area(values, confidence, kind), wants.get(kind)
 
 
 @call("metrics.rejection_curve")
@@ -733,18 +729,6 @@ def rejection_curve(h):
     return metrics.rejection_curve(values, confidence, h.give(shares)), lambda: [
         curve(values, confidence, share) for share in shares
     ]
-
-
-@of_record("metrics.error_discard", "metrics.ErrorDiscard")
-def error_discard(h):
-    errors, quality = h.flags(h.n), h.floats(h.n)
-    result = metrics.error_discard(errors, quality, 0.5)
-
-    def want():
-        errors_left = [curve(errors, quality, share) for share in result.shares]
-        return result.shares, errors_left, result.partial_area, result.best_partial_area
-
-    return result, want
 
 
 @of_record("metrics.calibration_error", "metrics.CalibrationBins")
@@ -991,12 +975,6 @@ def without_self(h):
     return metrics.without_self(ids), lambda: np.array(
         [[j for j in row if j != i] for i, row in enumerate(ids)]
     ).reshape(h.n, -1)
-
-
-@call("metrics.filter_out_curve")
-def filter_out_curve(h):
-    ids = h.give(np.argsort(h.rng.random((h.n, h.n)), axis=1))
-    return metrics.filter_out_curve(ids, h.labels(h.n), h.floats(h.n), h.give(np.array([0.0, 0.5]))), None
 
 
 @call("metrics.random_confidence")

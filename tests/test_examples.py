@@ -13,6 +13,7 @@ import pytest
 
 import peaccel as pe
 from peaccel import losses, train
+from peaccel.published import non_isotropic
 
 PACKAGE = pathlib.Path(pe.__file__).parent
 SOURCES = {
@@ -32,8 +33,8 @@ def examples():
     finder = doctest.DocTestFinder(exclude_empty=True)
     for module in map(importlib.import_module, WITH_EXAMPLES):
         yield from (test for test in finder.find(module, globs=names) if test.examples)
-    for name, score in pe.scores.SCORES.items():
-        yield doctest.DocTestParser().get_doctest(score.doc, dict(names), f"pe.scores.{name}", None, None)
+    for score in (*pe.scores.SCORES.values(), non_isotropic.nivmf_paper, non_isotropic.nivmf_published):
+        yield doctest.DocTestParser().get_doctest(score.doc, dict(names), f"pe.scores.{score.name}", None, None)
 
 
 EXAMPLES = {test.name: test for test in examples()}

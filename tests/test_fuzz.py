@@ -91,7 +91,7 @@ def distributions(draw, count=None, dim=None):
         return pe.Point(np.ones((count, dim), np.float32))
 
 
-DRAWN = ("hib:n=2,seed=4", "hib:n=2.5", "sampled_cosine:n=0", "nivmf:variant=x", "el_nivmf:variant=published")
+DRAWN = ("hib:n=2,seed=4", "hib:n=2.5", "sampled_cosine:n=0", "nivmf:n=2", "el_nivmf:n=3,seed=1")
 SCORES = st.one_of(
     st.sampled_from(
         [
@@ -104,7 +104,7 @@ SCORES = st.one_of(
             "hib:n=2,seed=4",
             "hib:n=2.5",
             "sampled_cosine:n=0",
-            "nivmf:variant=x",
+            "nivmf:n=2",
         ]
     ),
     st.builds(lambda v, m: pe.scores.llr(prior_var=v, prior_mean=m), st.floats(0.1, 2), arrays((5,), True)),

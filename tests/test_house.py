@@ -15,7 +15,7 @@ PACKAGE = ROOT / "python" / "peaccel"
 # From the bottom up; modules of one layer do not import each other, except inside their own folder.
 LAYERS = [layer.split() for layer in (
     "_core", "_utils", "data metrics ops", "special", "distributions", "heads scores", "fits", "io", "retrieval hub",
-    "evaluation losses", "methods", "train", "cli", "__main__"
+    "evaluation losses", "methods", "published", "train", "cli", "__main__"
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (

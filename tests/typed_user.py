@@ -322,7 +322,7 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
     assert_type(pe.metrics.hit_at_k(ids, labels), NDArray[np.float64])
     assert_type(pe.metrics.roc_auc(d.var, labels), float)
     assert_type(pe.metrics.tar_at_far(d.var, labels, far=0.01).tar, float)
-    assert_type(pe.metrics.error_discard(d.var, d.var).errors, NDArray[np.float64])
+    assert_type(pe.metrics.rejection_area(d.var, d.var, "nauc"), float)
     assert_type(pe.metrics.novelty_detection(d.var, d.var).known, NDArray[np.int64])
     assert_type(pe.metrics.calibration_error(d.var, d.var).ece, float)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -178,9 +177,6 @@ class UncertaintyHead(nn.Module):
         The value that the last layer starts around.
     floor
         The least value.
-    variant
-        "published" leaves the ReLUs out, as the published code does: it makes them and never inserts them, so that its
-        head is linear.
 
     References
     ----------
@@ -189,18 +185,12 @@ class UncertaintyHead(nn.Module):
 
     start: Tensor
 
-    def __init__(
-        self, features: int, out: int = 1, start: float = 1.0, floor: float = FLOOR, variant: str | None = None
-    ) -> None:
+    def __init__(self, features: int, out: int = 1, start: float = 1.0, floor: float = FLOOR) -> None:
         super().__init__()
-        between: list[nn.Module] = [] if variant == "published" else [nn.ReLU()]
-        widths = (features, max(features // 2, 1), max(features // 4, 1), out)
-        layers: list[nn.Module] = []
-        for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), *between]
-        layers = layers[: len(layers) - len(between)]
-        nn.init.zeros_(layers[-1].bias)  # type: ignore[arg-type]
-        self.layers = nn.Sequential(*layers)
+        half, quarter = max(features // 2, 1), max(features // 4, 1)
+        first, second, last = nn.Linear(features, half), nn.Linear(half, quarter), nn.Linear(quarter, out)
+        nn.init.zeros_(last.bias)
+        self.layers = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
         self.floor = floor
         self.register_buffer("start", torch.tensor(start))
 

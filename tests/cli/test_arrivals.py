@@ -317,7 +317,7 @@ def opened(monkeypatch):
 
 
 OF_BACKBONE = (
-    "embed --backbone test_resnet --data folder --root images --part train --seed 5 --crops published "
+    "embed --backbone test_resnet --data folder --root images --part train --seed 5 --crops 0.25 "
     "--out f.npz --labels-out l.npy --quality-out q.npy"
 )
 OF_RUN = (
@@ -335,7 +335,7 @@ def test_features_are_those_of_the_part_that_was_asked_for(pictures, capsys):
     assert run(capsys, OF_BACKBONE)[0] == 0
     with np.load("f.npz") as held:
         assert held["labels"].tolist() == np.load("l.npy").tolist() == [0] * 4 + [1] * 4
-    assert np.array_equal(np.load("q.npy"), crop_sizes(8, 5, "published"))
+    assert np.array_equal(np.load("q.npy"), crop_sizes(8, 5, 0.25))
 
 
 class Towers(torch.nn.Module):

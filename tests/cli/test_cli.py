@@ -189,7 +189,7 @@ def test_scores_prints_one_score_whole(capsys):
     code, out, _ = run(capsys, "scores hib")
     assert code == 0
     assert inspect.cleandoc(pe.scores.hib.doc) in out
-    assert "\n  a=1.0\n  b=0.0\n  n=8\n  seed=(any)\n  variant=(none) | published\n" in out
+    assert "\n  a=1.0\n  b=0.0\n  n=8\n  seed=(any)\n" in out
     assert "normal_isotropic, normal_diagonal, point: normal_isotropic, normal_diagonal, point\n" in out
 
 

@@ -83,7 +83,7 @@ def test_crops_are_of_the_seed(capsys, folder):
             Image.fromarray(rng.integers(0, 255, (40, 50, 3), np.uint8)).save(place / f"{i}.png")
     found = []
     for seed in (0, 4):
-        words = f"--crops paper --seed {seed} --quality-out s.npy --out x.npz"
+        words = f"--crops 0.5 --seed {seed} --quality-out s.npy --out x.npz"
         assert run(capsys, f"embed --backbone test_resnet --data folder --root images {words}")[0] == 0
         found.append(np.load("s.npy"))
         assert np.array_equal(found[-1], _embed_data.crop_sizes(4, seed))

@@ -10,23 +10,25 @@ from test_every_score import same_bits
 
 import peaccel as pe
 from peaccel.ops import Inputs, _cpu, _cuda
+from peaccel.published.non_isotropic import el_nivmf_paper, el_nivmf_published, nivmf_paper, nivmf_published
+from peaccel.published.revisited import hib_drawn
 from peaccel.retrieval.plan import plan
 
+PUBLISHED = (hib_drawn, el_nivmf_published, el_nivmf_paper, nivmf_published, nivmf_paper)
 CASES = [
-    (name, q, g, variant)
-    for name, score in pe.scores.SCORES.items()
-    for variant in score.choices.get("variant", (None,))
+    pytest.param(score, q, g, id=f"{score.name}-{q}-{g}")
+    for score in (*pe.scores.SCORES.values(), *PUBLISHED)
     for q, g in score.pairs
-    if score(**{"variant": variant} if variant else {}).pair(q, g).op.sampled
+    if score.pair(q, g).op.sampled
 ]
-each_case = pytest.mark.parametrize(("name", "q_kind", "g_kind", "variant"), CASES)
+each_case = pytest.mark.parametrize(("score", "q_kind", "g_kind"), CASES)
 
 
-def planned(name, variant, q, g, **params):
+def planned(score, q, g, **params):
     """Op and inputs of a score."""
-    score = pe.scores.get(name)
+    score = pe.scores.get(score)
     params = {key: value for key, value in {"seed": 11, **params}.items() if key in score.params}
-    call = plan(q, g, score(**params, **({"variant": variant} if variant else {})), detach=True)
+    call = plan(q, g, score(**params), detach=True)
     return call.pair.op, call.inputs
 
 
@@ -60,12 +62,12 @@ def assert_near(found, want, dtype, dim):
 @pytest.mark.one_in(3)
 @each_case
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_scores_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtype):
+def test_scores_are_those_of_the_cpu(device, score, q_kind, g_kind, dtype):
     # Teams of part of a warp and of all of it, several steps; draws of less and more than a block of distances.
     for dim, n in ((2, 1), (17, 5), (140, 9)):
         q = make(q_kind, 2, dim, 1, dtype=dtype, library="torch")
         g = make(g_kind, 5, dim, 2, dtype=dtype, library="torch")
-        op, inputs = planned(name, variant, q, g, n=n)
+        op, inputs = planned(score, q, g, n=n)
         found = verbs(op, inputs)
         same_bits(found, (dim, n))
         assert_near(found["search"], _cpu.score(op, inputs, None, True), dtype, dim)
@@ -74,14 +76,14 @@ def test_scores_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtyp
 @pytest.mark.one_in(3)
 @each_case
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtype):
+def test_gradients_are_those_of_the_cpu(device, score, q_kind, g_kind, dtype):
     rng = np.random.default_rng(0)
     # A variance of 0, which a point has, has no derivative, and nothing asks for it.
     known = [True, q_kind != "point", True, g_kind != "point", True]
     for dim, n in ((3, 9), (70, 3)):
         q = make(q_kind, 5, dim, 1, dtype=dtype, library="torch")
         g = make(g_kind, 5, dim, 2, dtype=dtype, library="torch")
-        op, inputs = planned(name, variant, q, g, n=n)
+        op, inputs = planned(score, q, g, n=n)
         candidates = torch.from_numpy(rng.integers(-1, 5, (5, 7)))
         for given, pairwise, shape in ((None, False, (5,)), (None, True, (5, 5)), (candidates, False, (5, 7))):
             weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs.mu1.dtype)
@@ -100,7 +102,7 @@ def test_draws_that_shared_memory_cannot_hold(device):
         q, g = (make(kind, m, 64, m, dtype="float32", library="torch") for m in (3, 4))
         if name == "el_nivmf":
             g = make("nivmf", 4, 64, 4, dtype="float32", library="torch")
-        op, inputs = planned(name, None, q, g, n=n)
+        op, inputs = planned(name, q, g, n=n)
         found = verbs(op, inputs)
         same_bits(found, name)
         assert_near(found["pairwise"], _cpu.score(op, inputs, None, True), "float32", 64)
@@ -127,7 +129,7 @@ def test_many_pairs_in_parts(device):
 def test_gradients_of_more_items_than_blocks(device, name, kind):
     """A block goes on to another item: what all of its threads knew of the last one is theirs no more."""
     q, g = (make(kind, n, 5, n, dtype="float64", library="torch") for n in (30, 60))
-    op, inputs = planned(name, None, q, g, n=2)
+    op, inputs = planned(name, q, g, n=2)
     weights = torch.ones(30, 60, dtype=torch.float64)
     found = _cuda.score_backward(op, weights, inputs, None, True)
     for own, other in zip(found, _cpu.score_backward(op, weights, inputs, None, True), strict=True):
@@ -152,8 +154,8 @@ def test_pairs_that_are_none(device):
 def test_a_variance_below_zero_has_no_score_and_one_of_zero_no_noise(device):
     q, g = (make("normal_isotropic", n, 12, n, dtype="float64", library="torch") for n in (2, 4))
     q.var[:], g.var[0], g.var[1] = 0, 0, -1
-    for name in ("sampled_cosine", "neg_sampled_l2", "hib"):
-        op, inputs = planned(name, "published" if name == "hib" else None, q, g)
+    for score in ("sampled_cosine", "neg_sampled_l2", hib_drawn):
+        op, inputs = planned(score, q, g)
         found = _cuda.score(op, inputs, None, True).numpy()
         np.testing.assert_array_equal(np.isnan(found), [[False, True, False, False]] * 2)
         np.testing.assert_allclose(found, _cpu.score(op, inputs, None, True), rtol=1e-10)

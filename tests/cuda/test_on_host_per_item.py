@@ -16,12 +16,12 @@ from test_on_host_draws import planned
 from peaccel import _core
 from peaccel.ops import OPS, Inputs, PairOp, _cuda
 from peaccel.ops._definitions import listed
+from peaccel.published.non_isotropic import el_nivmf_paper, el_nivmf_published, nivmf_paper, nivmf_published
 
-VMF = (("mls", None), ("llr", None), ("ppk", None), ("inclusion", None), ("neg_kl", None))
-CASES = [(name, "vmf", "vmf", variant) for name, variant in VMF]
-CASES += [("nivmf", "point", "nivmf", variant) for variant in (None, "paper", "published")]
-CASES += [("el_nivmf", "vmf", "nivmf", variant) for variant in (None, "paper", "published")]
-each_case = pytest.mark.parametrize(("name", "q_kind", "g_kind", "variant"), CASES)
+CASES = [(name, "vmf", "vmf") for name in ("mls", "llr", "ppk", "inclusion", "neg_kl")]
+CASES += [(score, "point", "nivmf") for score in ("nivmf", nivmf_paper, nivmf_published)]
+CASES += [(score, "vmf", "nivmf") for score in ("el_nivmf", el_nivmf_paper, el_nivmf_published)]
+each_case = pytest.mark.parametrize(("score", "q_kind", "g_kind"), CASES, ids=str)
 
 
 def hard(d, n):
@@ -53,7 +53,7 @@ def everything(op, inputs, halves):
 @each_case
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.usefixtures("unlooked")
-def test_made_once_it_gives_the_bits_of_made_for_each_pair(device, monkeypatch, name, q_kind, g_kind, variant, dtype):
+def test_made_once_it_gives_the_bits_of_made_for_each_pair(device, monkeypatch, score, q_kind, g_kind, dtype):
     halves = dtype in ("float16", "bfloat16")
     for dim, edges in ((5, False), (33, True)):
         compute = "float32" if halves else dtype
@@ -63,7 +63,7 @@ def test_made_once_it_gives_the_bits_of_made_for_each_pair(device, monkeypatch, 
         for d in (q, g) if edges else ():
             if len(d.arrays) > 1:
                 hard(d, len(d))
-        op, inputs = planned(name, variant, q, g, n=3)
+        op, inputs = planned(score, q, g, n=3)
         with monkeypatch.context() as patch:
             patch.setattr(_cuda, "_per_item", lambda *args: [None, None])
             want = everything(op, inputs, halves)
@@ -73,12 +73,12 @@ def test_made_once_it_gives_the_bits_of_made_for_each_pair(device, monkeypatch, 
 
 
 @each_case
-def test_every_verb_computes_and_reads_the_numbers_of_items(device, monkeypatch, name, q_kind, g_kind, variant):
+def test_every_verb_computes_and_reads_the_numbers_of_items(device, monkeypatch, score, q_kind, g_kind):
     """Where queries and gallery each have memory, one memory for both gives other scores and gradients."""
     n, dim = 8, 12
     q = make(q_kind, n, dim, 1, library="torch")
     g = make(g_kind, n, dim, 2, library="torch")
-    op, inputs = planned(name, variant, q, g, n=3)
+    op, inputs = planned(score, q, g, n=3)
     candidates = torch.arange(n).expand(n, n).contiguous()
     weights = torch.ones(n, n, dtype=torch.float64)
     calls = {

@@ -86,14 +86,14 @@ def test_centre_crop(shape, size, box):
 
 
 def test_crop_sizes():
-    right, published = crop_sizes(100_000, seed=3), crop_sizes(100_000, seed=3, variant="published")
+    right, published = crop_sizes(100_000, seed=3), crop_sizes(100_000, seed=3, least=0.25)
     for sizes, low in ((right, 0.5), (published, 0.25)):
         assert low <= sizes.min() < low + 1e-3 and 1 - 1e-3 < sizes.max() <= 1
         assert abs(sizes.mean() - (1 + low) / 2) < 0.003  # four standard deviations of the mean
     assert np.array_equal(right[:10], crop_sizes(10, seed=3))  # an image's size does not depend on how many follow
     assert not np.array_equal(right, crop_sizes(100_000, seed=4))
-    with pytest.raises(ValueError, match="variant 'paper', expected None or 'published'"):
-        crop_sizes(3, variant="paper")
+    with pytest.raises(ValueError, match=r"^crop_sizes: least is 0, expected a share above 0, at most 1$"):
+        crop_sizes(3, least=0)
 
 
 PLAIN = Normalisation((0, 0, 0), (1, 1, 1))

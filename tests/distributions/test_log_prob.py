@@ -77,7 +77,7 @@ def test_densities_on_the_sphere_integrate_to_1(kind, dim):
 
 
 @pytest.mark.parametrize("dim", [2, 5, 300])
-def test_non_isotropic_vmf_of_one_kappa_is_vmf_and_the_published_one_is_not(dim):
+def test_non_isotropic_vmf_of_one_kappa_is_vmf(dim):
     scale = make("vmf", 6, dim).kappa * dim
     d = make("vmf", 6, dim)
     vmf = pe.VonMisesFisher(d.mu, scale)
@@ -85,9 +85,6 @@ def test_non_isotropic_vmf_of_one_kappa_is_vmf_and_the_published_one_is_not(dim)
     z = make("vmf", 6, dim, 3).mu
     value = pe.log_prob(vmf, z)
     np.testing.assert_allclose(pe.log_prob(same, z), value, rtol=1e-12)
-    np.testing.assert_allclose(pe.log_prob(same, z, variant="paper"), value, rtol=1e-12)
-    published = pe.log_prob(same, z, variant="published")
-    np.testing.assert_allclose(published, value + (dim - 1) * np.log(scale), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dim", [2, 16, 512])
@@ -108,14 +105,6 @@ def test_log_prob_of_non_isotropic_vmf_is_right_to_rounding(dim, dtype):
     value = norm - turned + logs.sum(-1) - dim * np.log(length)
     # Some roundings of each term, of which they take 2 together.
     assert (np.abs(found - value) <= 3 * EPS[dtype] * size).all()
-
-
-@pytest.mark.parametrize("dim", [2, 3])
-def test_the_published_non_isotropic_density_does_not_integrate_to_1(dim):
-    rows, weights = SPHERES[dim]
-    d = pe.NonIsotropicVonMisesFisher(np.eye(1, dim), np.linspace(4, 8, dim)[None])
-    found = np.exp(pe.log_prob(d, rows[:, None], "published"))
-    assert weights @ found[:, 0] > 3
 
 
 # -- entropy -----------------------------------------------------------------------------------------------------------
@@ -259,7 +248,6 @@ CALLS = {
     "log_prob normal_diagonal": (pe.log_prob, "normal_diagonal", None),
     "log_prob vmf": (pe.log_prob, "vmf", None),
     "log_prob nivmf": (pe.log_prob, "nivmf", None),
-    "log_prob published": (lambda d, z: pe.log_prob(d, z, "published"), "nivmf", None),
     **{f"entropy {kind}": (pe.entropy, kind, False) for kind in (*NORMALS, "vmf")},
     **{f"kl {p} {q}": (pe.kl, p, q) for p in NORMALS for q in NORMALS},
     "kl vmf": (pe.kl, "vmf", "vmf"),
@@ -384,16 +372,6 @@ TENSORS = make("vmf", 5, 4, library="torch")
             lambda: pe.log_prob(ISO, torch.zeros(5, 4)),
             TypeError,
             "log_prob: z is a torch tensor on cpu, expected a numpy array like d",
-        ),
-        (
-            lambda: pe.log_prob(VMF, X, "exakt"),
-            ValueError,
-            "log_prob: variant 'exakt', expected one of 'exact', 'paper', 'published'",
-        ),
-        (
-            lambda: pe.log_prob(VMF, X, "published"),
-            ValueError,
-            "log_prob: variant 'published' is of NonIsotropicVonMisesFisher only, got vmf",
         ),
         (lambda: pe.entropy(NIVMF), TypeError, "entropy: d must be a distribution with an entropy in closed form ("),
         (lambda: pe.entropy(None), TypeError, "entropy: d must be a distribution with an entropy in closed form ("),

@@ -13,6 +13,9 @@ from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.margin import VMFFL, ArcFace, CosFace, MagFace, ScaleFace
 from peaccel.losses.regression import ClassLikelihood
 from peaccel.losses.vmf import VMFLoss
+from peaccel.published.easy_margin import EasyMarginMagFace
+from peaccel.published.revisited import KappaDivergence
+from peaccel.published.spherical_confidence import FlooredClassLikelihood
 
 N, D, C = 7, 6, 5
 LABELS = torch.tensor([0, 1, 2, 3, 4, 4, 0])
@@ -58,18 +61,18 @@ CASES = {
     "arcface of a normal's mean": (lambda: made(ArcFace, beyond="plain", margin=1.5), normal),
     "cosface": (lambda: made(CosFace), vmf),
     "magface": (lambda: made(MagFace), point),
-    "magface, published": (lambda: made(MagFace, variant="published"), point),
+    "magface, published": (lambda: made(EasyMarginMagFace), point),
     "scaleface": (lambda: made(ScaleFace), scaled),
     "vmf-fl": (lambda: made(VMFFL), vmf),
     "vmf-fl, normal": (lambda: made(VMFFL), normal),
     "dul-reg": (lambda: ClassLikelihood(rows(3, C)), normal),
     "dul-reg, diagonal": (lambda: ClassLikelihood(rows(3, C)), diagonal),
     "scf": (lambda: ClassLikelihood(rows(3, C)), vmf),
-    "scf, published": (lambda: ClassLikelihood(rows(3, C), variant="published"), vmf),
+    "scf, published": (lambda: FlooredClassLikelihood(rows(3, C)), vmf),
     "prior": (lambda: PriorDivergence(0.5), normal),
     "prior, diagonal": (lambda: PriorDivergence(), diagonal),
     "prior, vmf": (lambda: PriorDivergence(), vmf),
-    "prior, published": (lambda: PriorDivergence(variant="published"), vmf),
+    "prior, published": (lambda: KappaDivergence(), vmf),
     "vmf-loss": (lambda: made(VMFLoss), point),
     "vmf-loss of distributions": (lambda: made(VMFLoss), vmf),
     "vmf-loss, deterministic classes": (lambda: made(VMFLoss, deterministic_classes=True), vmf),
@@ -161,9 +164,7 @@ def test_labels_of_no_class_are_named(case):
         (lambda: ScaleFace(D, C), vmf, "scaled"),
         (lambda: VMFFL(D, C), diagonal, "vmf or normal_isotropic"),
         (lambda: ClassLikelihood(rows(3, C)), scaled, "normal_isotropic or normal_diagonal or vmf"),
-        (lambda: ClassLikelihood(rows(3, C), variant="published"), normal, "vmf"),
         (lambda: PriorDivergence(), point, "normal_isotropic or normal_diagonal or vmf"),
-        (lambda: PriorDivergence(variant="published"), normal, "vmf"),
         (lambda: VMFLoss(D, C), normal, "point or vmf"),
     ],
 )
@@ -183,7 +184,6 @@ def test_other_kinds_are_refused(make, d, kinds):
         (lambda: MagFace(2, 2, norms=(2, 1)), r"MagFace: norms is \(2, 1\), expected two rising numbers above 0"),
         (lambda: MagFace(2, 2, margins=(1, 0)), r"MagFace: margins is \(1, 0\), expected two numbers that do not fall"),
         (lambda: MagFace(2, 2, margins=(1, 2)), r"MagFace: margins\[1\] is 2, expected an angle"),
-        (lambda: MagFace(2, 2, variant="p"), "MagFace: variant is 'p', expected 'exact' or 'published'"),
         (lambda: ClassLikelihood(torch.ones(3)), r"ClassLikelihood: weight has shape \(3,\), expected \(C, D\)"),
         (lambda: PriorDivergence(0), "PriorDivergence: prior_var is 0, expected a number above 0"),
         (lambda: VMFLoss(1, 2), "VMFLoss: dim is 1, expected at least 2"),
@@ -252,14 +252,14 @@ def test_cosface_by_loops():
     assert loss(vmf(), LABELS).item() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("variant", ["exact", "published"])
-def test_magface_by_loops(variant):
-    loss = made(MagFace, scale=8.0, norms=(2, 20), regulariser=7.0, variant=variant)
+@pytest.mark.parametrize("kind", [MagFace, EasyMarginMagFace])
+def test_magface_by_loops(kind):
+    loss = made(kind, scale=8.0, norms=(2, 20), regulariser=7.0)
     a = point().mu.norm(dim=1).clamp(2, 20).tolist()
     assert min(a) == 2 and max(a) == 20
 
     def own(i, cosine):
-        if variant == "published" and cosine <= 0:
+        if kind is EasyMarginMagFace and cosine <= 0:
             return cosine
         return by_acos(0.45 + 0.35 * (a[i] - 2) / 18, "linear")(i, cosine)
 
@@ -350,11 +350,11 @@ def test_scf_is_least_where_the_mean_length_is_the_cosine(dim, cosine):
         loss(pe.VonMisesFisher(mu, kappa), torch.tensor([0])).backward()
         return kappa.grad.item()
 
-    for variant, expected in zip(("published", "exact"), OPTIMA[dim, cosine], strict=True):
-        loss = ClassLikelihood(weight, variant=variant)
+    for kind, expected in zip((FlooredClassLikelihood, ClassLikelihood), OPTIMA[dim, cosine], strict=True):
+        loss = kind(weight)
         kappa = math.exp(optimize.brentq(slope, 0, 9, args=(loss,)))
-        assert kappa == pytest.approx(expected, abs=0.51), variant
-        if variant == "exact":
+        assert kappa == pytest.approx(expected, abs=0.51), kind
+        if kind is ClassLikelihood:
             assert pe.special.iv_ratio(dim / 2, kappa) == pytest.approx(cosine, rel=1e-10)
 
 
@@ -383,7 +383,7 @@ def test_prior_divergences_by_draws():
 
 def test_published_prior_divergence_has_kappa_in_place_of_its_share():
     d = vmf()
-    exact, published = (PriorDivergence(variant=v)(d, LABELS) for v in ("exact", "published"))
+    exact, published = (kind()(d, LABELS) for kind in (PriorDivergence, KappaDivergence))
     extra = (d.kappa * (1 - pe.special.iv_ratio(D / 2, d.kappa))).mean()
     assert (published - exact).item() == pytest.approx(extra.item(), abs=1e-9)
 

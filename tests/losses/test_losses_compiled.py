@@ -24,7 +24,8 @@ KINDS = {
 
 def test_every_loss_has_a_case():
     assert {loss for loss, _, _ in CASES} == set(classes())
-    assert {loss.__name__ for loss in classes()} == set(losses.__all__) - {"Loss"}
+    right = {loss.__name__ for loss in classes() if loss.__module__.startswith("peaccel.losses.")}
+    assert right == set(losses.__all__) - {"Loss"}
 
 
 @pytest.mark.one_in(2)
@@ -44,7 +45,7 @@ def test_every_loss_compiles_without_a_graph_break(make, settings, kind):
         learned = [x for x in loss.parameters() if x.requires_grad]
         value = function(*leaves)
         found.append([value, *torch.autograd.grad(value, leaves + learned, allow_unused=True)])
-    assert found[0][1].abs().max() > 0
+    assert any(x is not None and x.abs().max() > 0 for x in found[0][1:])
     for eager, compiled in zip(*found, strict=True):
         assert (eager is None) == (compiled is None)
         if eager is not None:  # sums go over all pairs rather than over those that count
@@ -54,14 +55,13 @@ def test_every_loss_compiles_without_a_graph_break(make, settings, kind):
 UNEVEN = torch.tensor([4, 0, 4, 7, 0, 4, 1])
 
 
-@pytest.mark.parametrize("variant", [None, "published"])
 @pytest.mark.parametrize(
     ("make", "kind"), [(losses.NegativeMLS, "isotropic"), (losses.NegativeMLS, "vmf"), (losses.HIB, "diagonal")]
 )
 @pytest.mark.parametrize("all_listed", [False, True])
-def test_scores_of_classes_of_any_size_compiled(monkeypatch, make, kind, variant, all_listed):
+def test_scores_of_classes_of_any_size_compiled(monkeypatch, make, kind, all_listed):
     """By lists of the classes' rows, and by those of all rows as for CUDA, which do not differ in what they hold."""
-    loss = make(variant=variant)
+    loss = make()
     mu = torch.randn(len(UNEVEN), 5, generator=torch.Generator().manual_seed(1))
     leaves = [mu.requires_grad_(), (mu.detach().norm(dim=1) + 0.2).requires_grad_(), *loss.parameters()]
 
@@ -72,7 +72,7 @@ def test_scores_of_classes_of_any_size_compiled(monkeypatch, make, kind, variant
     if all_listed:
         by_class = _batch._candidates_of_classes
         monkeypatch.setattr(_batch, "_candidates_of_classes", lambda _, *given: _batch._all_candidates(*given))
-        rows, every = (f("", UNEVEN, bool(variant)) for f in (by_class, _batch._candidates_of_classes))
+        rows, every = (f("", UNEVEN) for f in (by_class, _batch._candidates_of_classes))
         assert every.shape == (len(UNEVEN), len(UNEVEN)) != rows.shape
         assert [sorted(x[x >= 0].tolist()) for x in rows] == [sorted(x[x >= 0].tolist()) for x in every]
     torch._dynamo.reset()
@@ -94,7 +94,7 @@ def test_the_operator_of_scores_of_classes_is_one(score, wanted):
     planned = plan(d, d, score, detach=False)
     seed, n, _ = planned.inputs.draws or (None, 0, 0)
     items = [x.detach().requires_grad_(wanted) for x in planned.inputs.arrays]
-    call = ("A", planned.pair.op.name, items, seed, n, UNEVEN, False, wanted)
+    call = ("A", planned.pair.op.name, items, seed, n, UNEVEN, wanted)
     # The check of traced gradients, which those above stand for, fails for tensors in lists: it reads their .grad.
     kinds = "test_schema", "test_autograd_registration", "test_faketensor"
     torch.library.opcheck(_batch.mean_score_operator, call, test_utils=kinds)

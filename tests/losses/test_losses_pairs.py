@@ -14,6 +14,7 @@ from peaccel.losses.likelihood import NegativeMLS
 from peaccel.losses.matches import HIB
 from peaccel.losses.nce import ScoreNCE
 from peaccel.losses.pairs import Contrastive, MarginLoss, MultiSimilarity
+from peaccel.published.revisited import DrawnHIB, SelfPairedMLS
 
 LABELS = [0, 1, 0, 2, 1, 0, 3, 1]
 N, DIM = len(LABELS), 3  # in three dimensions Bessel functions are elementary
@@ -115,7 +116,7 @@ CASES = {
     "mls isotropic": (NegativeMLS(), "isotropic", negative_mls("isotropic", SAME)),
     "mls diagonal": (NegativeMLS(), "diagonal", negative_mls("diagonal", SAME)),
     "mls vmf": (NegativeMLS(), "vmf", negative_mls("vmf", SAME)),
-    "mls published": (NegativeMLS(variant="published"), "diagonal", negative_mls("diagonal", SAME + SELF)),
+    "mls published": (SelfPairedMLS(), "diagonal", negative_mls("diagonal", SAME + SELF)),
     "hib": (HIB(), "isotropic", hib),
     "contrastive": (Contrastive(positive_margin=0.3, negative_margin=1.2), "isotropic", contrastive),
     "multi-similarity": (MultiSimilarity(), "diagonal", multi_similarity),
@@ -163,7 +164,7 @@ def test_drawn_matches_are_near_those_of_quadrature_and_differentiate():
     rows = pe.Normal(d.mu, d.var[:, None].expand(N, DIM))
     for drawn in (HIB(n=256)(rows, labels, 1), HIB(n=256)(rows, labels, 2)):
         assert drawn.item() == pytest.approx(exact(d, labels).item(), rel=0.02)
-    published = HIB(n=1024, variant="published")(d, labels, 1).item()
+    published = DrawnHIB(n=1024)(d, labels, 1).item()
     matched = [match(exact, i, j, *leaves)[0].log().item() for i, j in SAME if (i, j) not in SELF]
     own = [np.log(drawn_match_with_itself(v)) for v in d.var.tolist()]
     different = mean([match(exact, i, j, *leaves)[1].log() for i, j in DIFFERENT]).item()
@@ -249,8 +250,6 @@ def test_anchors_that_tell_have_a_loss_that_keeps_its_digits():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: NegativeMLS(variant="tf"), "NegativeMLS: variant is 'tf', expected None or 'published'"),
-        (lambda: HIB(variant="tf"), "hib: variant is 'tf', expected one of None, 'published'"),
         (lambda: HIB(n=0), "hib: n is 0, expected 1 .. 1024"),
         (lambda: ScoreNCE("lrr"), "did you mean 'llr'"),
         (lambda: ScoreNCE(prior_var=0.0), "ScoreNCE: prior_var is 0.0, expected numbers above 0"),

@@ -11,6 +11,7 @@ from scipy import stats
 import peaccel as pe
 from peaccel.losses import triplets
 from peaccel.losses.triplets import BayesianTriplet, Triplet, TripletRegression
+from peaccel.published.bayesian_triplet_listing import FlippedBayesianTriplet
 
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 3])
 N, DIM = len(LABELS), 5
@@ -102,17 +103,16 @@ def test_triplet_regression_by_loops():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("variant", [None, "published"])
-def test_bayesian_triplet_is_the_mean_of_listed_triplets(kind, variant):
+@pytest.mark.parametrize(("loss", "bound"), [(BayesianTriplet, -0.2), (FlippedBayesianTriplet, 0.2)])
+def test_bayesian_triplet_is_the_mean_of_listed_triplets(kind, loss, bound):
     leaves, d = items(kind)
-    options = {"margin": 0.2, "match_moments": kind == "vmf matched", "variant": variant}
+    options = {"margin": 0.2, "match_moments": kind == "vmf matched"}
     a, p, n = (d[list(rows)] for rows in zip(*VALID, strict=True))
-    listed = -pe.triplet_probability(a, p, n, log=True, **options)
-    close(BayesianTriplet(**options)(d, LABELS), listed.mean(), leaves)
-    bound = -0.2 if variant is None else 0.2
+    listed = -pe.triplet_probability(a, p, n, log=True, **options | {"margin": -bound})
+    close(loss(**options)(d, LABELS), listed.mean(), leaves)
     violating = ((a.mu - p.mu) ** 2).sum(1) - ((a.mu - n.mu) ** 2).sum(1) > bound
     assert 0 < violating.sum() < len(VALID)
-    close(BayesianTriplet(only_violating=True, **options)(d, LABELS), listed[violating].mean(), leaves)
+    close(loss(only_violating=True, **options)(d, LABELS), listed[violating].mean(), leaves)
 
 
 def equation_12(a, p, n):
@@ -201,8 +201,6 @@ def test_bad_settings_and_kinds_are_named():
         Triplet(margin=-1)
     with pytest.raises(ValueError, match=r"^TripletRegression: margin is -1, expected"):
         TripletRegression(margin=-1)
-    with pytest.raises(ValueError, match=r"^BayesianTriplet: variant is 'tf', expected None or 'published'$"):
-        BayesianTriplet(variant="tf")
     with pytest.raises(TypeError, match=r"^TripletRegression: d is Normal.*, expected normal_isotropic$"):
         TripletRegression()(items("diagonal")[1], LABELS)
     with pytest.raises(TypeError, match=r"^BayesianTriplet: d is Normal.*, expected vmf$"):

@@ -8,6 +8,7 @@ import torch
 import peaccel as pe
 from peaccel import heads
 from peaccel.methods.parts import Given
+from peaccel.published.revisited import LinearUncertaintyHead
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def test_uncertainty_head_is_positive_and_starts_where_asked(out):
 
 def test_published_uncertainty_head_is_linear_before_its_last_map():
     x = torch.randn(3, 16)
-    between = heads.UncertaintyHead(16, variant="published").layers
+    between = LinearUncertaintyHead(16).layers
     assert torch.allclose(between(2 * x) - between(torch.zeros_like(x)), 2 * (between(x) - between(0 * x)), atol=1e-6)
     bent = heads.UncertaintyHead(16).layers
     assert not torch.allclose(bent(2 * x) - bent(0 * x), 2 * (bent(x) - bent(0 * x)), atol=1e-3)

@@ -11,11 +11,12 @@ from rows import CLASSES, DIM, FEATURES, IMAGES, LABELS, ROWS, build, everything
 from torch import nn
 
 import peaccel as pe
-from peaccel import methods, train
+from peaccel import methods, published, train
 from peaccel.heads import UncertaintyHead
 from peaccel.losses import ArcFace, CosFace
-from peaccel.methods import hib, mu_scaleface, parts
+from peaccel.methods import mu_scaleface, parts
 from peaccel.methods.method import Batch, Schedule, Step
+from peaccel.published.revisited import LinearUncertaintyHead
 from peaccel.train.optim import optimizer_of
 
 SOME = IMAGES[::16]
@@ -311,16 +312,15 @@ def test_the_divergence_is_from_the_prior_of_the_paper(row, prior):
         ("scf", "nll"),
     ],
 )
-def test_the_published_variant_is_of_the_loss_and_not_of_the_head_alone(row, term, monkeypatch):
-    for module in (parts, hib):
-        monkeypatch.setattr(module, "UncertaintyHead", lambda *given, variant: UncertaintyHead(*given))
+def test_a_published_method_has_another_loss_and_not_another_head_alone(row, term, monkeypatch):
+    monkeypatch.setattr(LinearUncertaintyHead, "__init__", UncertaintyHead.__init__)
 
-    def found(variant):
-        _, _, training = build(row, lambda name, value: variant if name == "variant" else value)
+    def found(row):
+        training = build(row)[2]
         of_stages = [stage.loss(batch_of(stage), Step(0, 10, 1)) for stage in training.stages]
         return next(terms[term].item() for terms in of_stages if term in terms)
 
-    assert found(None) == found(None) != found("published")
+    assert found(row) == found(row) != found(f"published.{row}")
 
 
 def test_dul_reg_cls_makes_its_uncertainty_head_anew():
@@ -374,11 +374,11 @@ for row in ROWS:
     BY_METHOD.setdefault(train.recipe(row, "mnist")[0].name, []).append(row)
 FOR_OTHERS = {
     "contrastive loss_rate", "mc_dropout loss_rate", "multi_similarity loss_rate", "triplet loss_rate",
-    "dul_reg start", "llr_nce start", "mls_nce start", "scf start", "vmf_nce start",
-    "bayesian_triplet variant", "hib hidden", "vmf_fl hidden", "vmf_nce hidden",
+    "dul_reg start", "llr_nce start", "mls_nce start", "pfe start", "scf start", "vmf_nce start",
+    "hib hidden", "vmf_fl hidden", "vmf_nce hidden",
 }  # fmt: skip
-"""Settings that are nothing to a method: rates of losses that learn nothing, starts of what starts from the data, the
-sign of a margin that no row has, and the width of a head that no row has."""
+"""Settings that are nothing to a method: rates of losses that learn nothing, starts of what starts from the data,
+and the width of a head that no row has."""
 
 
 @pytest.mark.parametrize("method", BY_METHOD)
@@ -439,10 +439,10 @@ def test_mu_of_mu_scaleface_is_that_of_all_pairs():
 
 @pytest.mark.parametrize("row", ["dul_cls", "dul_reg_cls", "dul_reg", "scf", "pfe"])
 @pytest.mark.parametrize("distribution", ["normal", "vmf"])
-def test_the_published_variant_is_of_every_distribution(row, distribution):
-    method = methods.load(row)
+def test_published_methods_are_of_every_distribution(row, distribution):
+    method = published.load(f"published.{row}")
     torch.manual_seed(0)
-    settings = method.settings(variant="published", dim=4, distribution=distribution)
+    settings = method.settings(dim=4, distribution=distribution)
     training = method.build(torch.nn.Identity(), 8, 3, settings)
     batch = Batch(torch.randn(6, 8), torch.arange(3).repeat(2), torch.arange(6))
     for stage in training.stages:

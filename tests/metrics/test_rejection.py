@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -37,9 +38,7 @@ def ours(values, confidence):
     curve = metrics.rejection_curve(values, confidence, SHARES)
     return [
         *curve,
-        metrics.erc(values, confidence),
-        metrics.ausc(values, confidence),
-        metrics.augrc(values, confidence),
+        *(metrics.rejection_area(values, confidence, kind) for kind in ("aurc", "ausc", "augrc")),
     ]
 
 
@@ -47,7 +46,6 @@ def ours(values, confidence):
 def test_areas_against_loops(seed):
     right, confidence = case(seed, False)
     assert ours(right, confidence) == pytest.approx(naive(right[np.argsort(-confidence)].tolist()), abs=1e-13)
-    assert metrics.ausc(right, confidence, "published") == pytest.approx(metrics.ausc(right, confidence) * 98 / 99)
 
 
 @pytest.mark.parametrize("confidence", [[0, 0, 0, 0, 0], [1, 0, 1, 0, 1], [2, 2, 1, 0, 0]])
@@ -64,7 +62,7 @@ def test_generalised_risk_has_a_closed_form_in_the_roc_area(seed, ties):
     right, confidence = case(seed, ties)
     share = right.mean()
     expected = (1 - roc_auc_score(right, confidence)) * share * (1 - share) + (1 - share) ** 2 / 2
-    assert metrics.augrc(right, confidence) == pytest.approx(expected, abs=1e-13)
+    assert metrics.rejection_area(right, confidence, "augrc") == pytest.approx(expected, abs=1e-13)
 
 
 def naive_nauc(values, confidence):
@@ -80,6 +78,7 @@ def naive_nauc(values, confidence):
 
 
 RATES = np.linspace(0, 1, 11)[:-1]
+area_of_abstention = partial(metrics.rejection_area, kind="nauc")
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 25, 60, 145])
@@ -88,21 +87,21 @@ def test_the_area_of_abstention_is_that_of_retrieval_benchmarks(seed, size):
     rng = np.random.default_rng(seed)
     values, confidence = rng.random(size), rng.normal(size=size)
     for quality in (values, (values > np.median(values)).astype(float)):
-        assert metrics.nauc(quality, confidence) == pytest.approx(naive_nauc(quality, confidence), abs=1e-12)
-    assert metrics.nauc(values, values) == pytest.approx(1)
-    assert metrics.nauc(values, np.zeros(size)) == pytest.approx(0, abs=1e-12)
-    orders = [metrics.nauc([1.0, 0.25, 0.0], p) for p in itertools.permutations([1, 2, 3])]
-    assert metrics.nauc([1.0, 0.25, 0.0], [5, 5, 5]) == pytest.approx(0) and min(orders) < 0 < max(orders)
-    assert math.isnan(metrics.nauc(np.ones(size), confidence))
+        assert area_of_abstention(quality, confidence) == pytest.approx(naive_nauc(quality, confidence), abs=1e-12)
+    assert area_of_abstention(values, values) == pytest.approx(1)
+    assert area_of_abstention(values, np.zeros(size)) == pytest.approx(0, abs=1e-12)
+    orders = [area_of_abstention([1.0, 0.25, 0.0], p) for p in itertools.permutations([1, 2, 3])]
+    assert area_of_abstention([1.0, 0.25, 0.0], [5, 5, 5]) == pytest.approx(0) and min(orders) < 0 < max(orders)
+    assert math.isnan(area_of_abstention(np.ones(size), confidence))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_excess_of_the_area_is_over_the_best_order(seed):
+def test_the_least_area_is_that_of_the_order_of_the_values(seed):
     values, confidence = np.random.default_rng(seed).random((2, 6))
-    areas = [metrics.erc(values, p) for p in itertools.permutations(range(6))]
-    assert metrics.e_aurc(values, confidence) == pytest.approx(metrics.erc(values, confidence) - min(areas))
-    assert metrics.e_aurc(values, values) == 0 == metrics.e_aurc([1, 1], [1, 2])
-    assert metrics.e_aurc(values, -values) == pytest.approx(max(areas) - min(areas))
+    areas = [metrics.rejection_area(values, p) for p in itertools.permutations(range(6))]
+    assert metrics.rejection_area(values, values) == pytest.approx(min(areas))
+    assert metrics.rejection_area(values, -values) == pytest.approx(max(areas))
+    assert min(areas) <= metrics.rejection_area(values, confidence) <= max(areas)
 
 
 def test_all_right_all_wrong_one_query_and_a_constant_confidence():
@@ -111,51 +110,6 @@ def test_all_right_all_wrong_one_query_and_a_constant_confidence():
             found = ours([value] * len(confidence), confidence)
             assert found == pytest.approx([value] * 5 + [1 - value, value, (1 - value) / 2], abs=1e-15)
     assert ours([1, 0, 0, 0], [5, 5, 5, 5]) == pytest.approx([0.25] * 5 + [0.75, 0.25, 0.375])
-    assert metrics.ausc([1, 1], [2, 1], "published") == pytest.approx(98 / 99)
-
-
-def naive_filter_out(x, labels, confidence, share, metric):
-    """Search anew among the items that are kept."""
-    level = sorted(confidence)[round((len(confidence) - 1) * share)]
-    kept = np.flatnonzero(confidence >= level)
-    ids = ((x[kept, None] - x[kept]) ** 2).sum(2).argsort(1, kind="stable")
-    return metric(ids, labels[kept])
-
-
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("metric", [metrics.map_at_r, metrics.recall_at_k, lambda *x: metrics.map_at_k(*x, k=2)])
-def test_filtering_out_against_searching_anew(metric, ties):
-    rng = np.random.default_rng(4)
-    labels, x = rng.integers(0, 6, 60), rng.normal(size=(60, 3))
-    _, confidence = case(4, ties)
-    ids = ((x[:, None] - x) ** 2).sum(2).argsort(1)
-    found = metrics.filter_out_curve(ids, labels, confidence, SHARES, metric)
-    expected = [naive_filter_out(x, labels, confidence, share, metric) for share in SHARES]
-    np.testing.assert_allclose(found, expected, rtol=1e-14)
-    ids[:, 50:] = -1
-    np.testing.assert_allclose(metrics.filter_out_curve(ids, labels, confidence, SHARES[:2], metric), expected[:2])
-
-
-def test_filtering_out_by_a_constant_confidence_leaves_all_and_one_item_answers_nothing():
-    ids, labels = [[0, 1, 2], [1, 0, 2], [2, 1, 0]], [1, 1, 1]
-    assert metrics.filter_out_curve(ids, labels, [7, 7, 7], [0, 0.9]).tolist() == [1, 1]
-    with pytest.raises(ValueError, match=r"^recall_at_k: k is 1, expected 1..0$"):
-        metrics.filter_out_curve(ids, labels, [1, 2, 3], [0.9], metrics.recall_at_k)
-    assert np.isnan(metrics.filter_out_curve(ids, labels, [1, 2, 3], [0.9])).all()
-
-
-@pytest.mark.parametrize("limit", [0.05, 0.3, 0.71])
-@pytest.mark.parametrize("ties", [False, True])
-def test_error_discard_against_a_fine_sum(ties, limit):
-    errors, quality = case(2, ties, size=10)
-    found = metrics.error_discard(errors, quality, limit)
-    assert found.shares == pytest.approx(np.arange(math.floor(10 * limit) + 1) / 10)
-    assert found.errors == pytest.approx(metrics.rejection_curve(errors, quality, found.shares))
-    middles = (np.arange(100000) + 0.5) / 100000 * limit
-    area = found.errors[np.floor(middles * 10).astype(int)].mean() * limit
-    assert found.partial_area == pytest.approx(area, abs=1e-5)  # a step of the sum for each step of the curve
-    assert metrics.error_discard(errors, ~errors, limit).partial_area == pytest.approx(found.best_partial_area)
-    assert found.best_partial_area <= found.partial_area
 
 
 @pytest.mark.parametrize("rule, power", [("harmonic", -1), ("arithmetic", 1), ("quadratic", 2)])
@@ -259,27 +213,18 @@ def test_where_a_class_is_gone_the_rate_and_the_areas_are_nan():
             lambda: metrics.rejection_curve([1], [1], [-0.1]),
             r"^rejection_curve: shares span -0.1..-0.1, expected \[0, 1",
         ),
-        (lambda: metrics.erc([2, 0], [1, 1]), r"^erc: values span 0..2, expected \[0, 1\]$"),
-        (lambda: metrics.nauc([1], [1, 2]), r"^nauc: confidence has shape \(2,\), expected \(1,\) like values$"),
-        (lambda: metrics.e_aurc([2], [1]), r"^erc: values span 2..2, expected \[0, 1\]$"),
-        (lambda: metrics.augrc([1], [1, 2]), r"^augrc: confidence has shape \(2,\), expected \(1,\) like values$"),
-        (lambda: metrics.ausc([1], [1], "old"), r"^ausc: variant is 'old', expected None or 'published'$"),
-        (lambda: metrics.ausc([], []), r"^ausc: values has shape \(0,\), expected \(Q,\) with Q > 0$"),
-        (lambda: metrics.error_discard([1], [1], 1), r"^error_discard: limit is 1, expected within \(0, 1\)$"),
-        (lambda: metrics.error_discard([2], [1]), r"^error_discard: errors has 2, expected only 0 and 1"),
+        (lambda: metrics.rejection_area([2, 0], [1, 1]), r"^rejection_area: values span 0..2, expected \[0, 1\]$"),
         (
-            lambda: metrics.error_discard([1], [1, 2]),
-            r"^error_discard: quality has shape \(2,\), expected \(1,\) like err",
+            lambda: area_of_abstention([1], [1, 2]),
+            r"^rejection_area: confidence has shape \(2,\), expected \(1,\) like values$",
         ),
-        (lambda: metrics.filter_out_curve([[0]], [1], [1, 2], [0]), r"^filter_out_curve: confidence has shape \(2,\)"),
         (
-            lambda: metrics.filter_out_curve([[0]], [1, 2], [1, 2], [0]),
-            r"^filter_out_curve: labels has shape \(2,\), exp",
+            lambda: metrics.rejection_area([], []),
+            r"^rejection_area: values has shape \(0,\), expected \(Q,\) with Q > 0$",
         ),
-        (lambda: metrics.filter_out_curve([[1]], [1], [1], [0]), r"^filter_out_curve: ids span 1..1, expected -1..0$"),
         (
-            lambda: metrics.filter_out_curve([[0, 1], [1, 0], [2, 0]], [1, 1, 1], [1, 2, 3], [0]),
-            r"^map_at_r: ids has 2 columns, expected at least R \+ 1 = 3, own rows included$",
+            lambda: metrics.rejection_area([1], [1], "erc"),
+            r"^rejection_area: kind is 'erc', expected one of aurc, augrc, ausc, nauc$",
         ),
         (
             lambda: metrics.pair_uncertainty([1, -2], [1, 1]),

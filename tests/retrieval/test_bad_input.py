@@ -373,11 +373,6 @@ BAD = [
         "triplet_probability: margin must be a number, got str",
     ),
     (
-        lambda: pe.triplet_probability(ISO, ISO, ISO, variant="code"),
-        ValueError,
-        "triplet_probability: variant 'code', expected None or 'published'",
-    ),
-    (
         lambda: pe.triplet_probability(ISO, ISO, ISO, match_moments=True),
         ValueError,
         "triplet_probability: match_moments is of VonMisesFisher only, got normal_isotropic",

@@ -13,19 +13,17 @@ from scipy.stats import ncx2
 
 import peaccel as pe
 from peaccel.ops import sample, samplers
+from peaccel.published.non_isotropic import el_nivmf_paper, el_nivmf_published, nivmf_paper, nivmf_published
+from peaccel.published.revisited import hib_drawn
+from peaccel.scores import hib, neg_sampled_l2, sampled_cosine
 
-PAIRS = [
-    (name, q, g, variant)
-    for name in ("hib", "sampled_cosine", "neg_sampled_l2", "el_nivmf")
-    for q, g in pe.scores.SCORES[name].pairs
-    for variant in pe.scores.SCORES[name].choices.get("variant", (None,))
-    if pe.scores.SCORES[name](**{"variant": variant} if variant else {}).pair(q, g).op.draws
-]
-each_pair = pytest.mark.parametrize(("name", "q_kind", "g_kind", "variant"), PAIRS)
+DRAWN = (hib, hib_drawn, sampled_cosine, neg_sampled_l2, pe.scores.el_nivmf, el_nivmf_paper, el_nivmf_published)
+PAIRS = [pytest.param(s, q, g, id=f"{s.name}-{q}-{g}") for s in DRAWN for q, g in s.pairs if s.pair(q, g).op.draws]
+each_pair = pytest.mark.parametrize(("score", "q_kind", "g_kind"), PAIRS)
 
 
-def score_of(name, variant=None, **params):
-    return pe.scores.get(name)(**params, **({"variant": variant} if variant else {}))
+def score_of(name, **params):
+    return pe.scores.get(name)(**params)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -33,9 +31,9 @@ def score_of(name, variant=None, **params):
 
 @each_pair
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_scores_are_those_of_the_samplers_draws(name, q_kind, g_kind, variant, dtype):
+def test_scores_are_those_of_the_samplers_draws(score, q_kind, g_kind, dtype):
     for dim, n in itertools.product((2, 3, 17, 128), (1, 3, 8)):
-        score = score_of(name, variant, n=n, seed=11)
+        score = score(n=n, seed=11)
         q, g = make(q_kind, 3, dim, 1, dtype=dtype), make(g_kind, 4, dim, 2, dtype=dtype)
         value, size = expected_of_draws(score, q, g, dtype)
         # Two sums of D terms are rounded: a length, and the inner product that is divided by it.
@@ -44,8 +42,8 @@ def test_scores_are_those_of_the_samplers_draws(name, q_kind, g_kind, variant, d
 
 
 @each_pair
-def test_every_verb_thread_and_split_gives_the_same_bits(name, q_kind, g_kind, variant):
-    score = score_of(name, variant, seed=2**63 - 1)
+def test_every_verb_thread_and_split_gives_the_same_bits(score, q_kind, g_kind):
+    score = score(seed=2**63 - 1)
     q, g = make(q_kind, 5, 19, 1, dtype="float32"), make(g_kind, 150, 19, 2, dtype="float32")
     results = []
     for threads in (1, 2, 3):
@@ -83,7 +81,7 @@ def test_variances_of_zero_are_points_and_of_less_are_nan():
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def by_torch(name, variant, params, q, g):
+def by_torch(name, params, q, g):
     """The score [Q, G] by autograd through the samplers' own draws."""
     z1, z2 = (
         torch.stack([d.mu] * params["n"])
@@ -94,10 +92,10 @@ def by_torch(name, variant, params, q, g):
         )
         for d, side in ((q, "query"), (g, "gallery"))
     )
-    if name == "el_nivmf":
-        op = pe.ops.sampled_scores.nivmf[variant]
+    if name.startswith("el_nivmf"):
+        op = getattr(pe.ops.sampled_scores, name.removeprefix("el_"))
         # The published code does not multiply draws by K.
-        z = z1[:, :, None] / g.kappa if variant == "published" else z1[:, :, None]
+        z = z1[:, :, None] / g.kappa if name == "el_nivmf_published" else z1[:, :, None]
         return op.formula(z, None, g.mu, g.kappa, None).logsumexp(0) - np.log(params["n"])
     z1, z2 = z1[:, None, :, None], z2[None, :, None]
     if name == "sampled_cosine":
@@ -111,16 +109,16 @@ def by_torch(name, variant, params, q, g):
 
 @each_pair
 @pytest.mark.parametrize("form", ["paired", "pairwise", "rescore"])
-def test_gradients_are_those_through_the_samplers(name, q_kind, g_kind, variant, form):
+def test_gradients_are_those_through_the_samplers(score, q_kind, g_kind, form):
     q, g = (make(kind, 9, 17, i, library="torch") for i, kind in ((1, q_kind), (2, g_kind)))
     leaves = [x.requires_grad_() for x in (*q.arrays, *g.arrays)]
     params = {"n": 10, "seed": 5}
-    if name == "hib":
+    if "a" in score.params:
         params |= {key: torch.tensor(x, dtype=torch.float64, requires_grad=True) for key, x in (("a", 0.6), ("b", 1.5))}
         leaves += [params["a"], params["b"]]
-    score, ids = score_of(name, variant, **params), torch.arange(27).reshape(9, 3) % 9
+    score, ids = score(**params), torch.arange(27).reshape(9, 3) % 9
     call = {"paired": pe.paired, "pairwise": pe.pairwise, "rescore": lambda q, g, s: pe.rescore(q, g, ids, s)}[form]
-    every = by_torch(name, variant, params, q, g)
+    every = by_torch(score.name, params, q, g)
     expected = {"paired": every.diagonal(), "pairwise": every, "rescore": every.gather(1, ids)}[form]
     found = call(q, g, score)
     weights = torch.linspace(-1, 2, found.numel(), dtype=torch.float64).reshape(found.shape)
@@ -188,7 +186,7 @@ def test_draws_converge_to_the_closed_forms():
     for kinds, sampled, exact in (
         ((q, g), "sampled_cosine", "expected_cosine"),
         ((make("normal_isotropic", 5, 8, 1), make("normal_isotropic", 6, 8, 2)), "sampled_cosine", "expected_cosine"),
-        ((make("normal_isotropic", 5, 8, 1), make("normal_isotropic", 6, 8, 2)), "hib:variant=published", "hib"),
+        ((make("normal_isotropic", 5, 8, 1), make("normal_isotropic", 6, 8, 2)), hib_drawn, "hib"),
     ):
         found = pe.pairwise(*kinds, pe.scores.get(sampled)(n=1024, seed=1))
         assert abs(found - pe.pairwise(*kinds, exact)).max() < 0.1
@@ -264,8 +262,8 @@ def test_nivmf_densities_integrate_to_one_and_with_equal_kappas_are_vmf():
     np.testing.assert_allclose(pe.pairwise(x, same, "nivmf"), density, atol=1e-11)
     exact = pe.pairwise(x, pe.VonMisesFisher(mu, kappa), "mls")
     assert abs(pe.pairwise(x, same, "el_nivmf:n=1024,seed=1") - exact)[:, :2].max() < 0.3
-    np.testing.assert_allclose(pe.pairwise(x, same, "nivmf:variant=paper"), density, atol=1e-10)
-    assert abs(pe.pairwise(x, same, "nivmf:variant=published") - density - 11 * np.log(kappa)).max() < 1e-10
+    np.testing.assert_allclose(pe.pairwise(x, same, nivmf_paper), density, atol=1e-10)
+    assert abs(pe.pairwise(x, same, nivmf_published) - density - 11 * np.log(kappa)).max() < 1e-10
 
 
 # -- seeds -------------------------------------------------------------------------------------------------------------
@@ -313,16 +311,13 @@ def test_a_batch_draws_what_the_samplers_draw_for_its_rows():
 
 
 @pytest.mark.parametrize(("make_score", "error", "message"), [
-    (lambda: pe.scores.hib(variant="new"), ValueError, "hib: variant is 'new', expected one of None, 'published'"),
     (lambda: pe.scores.hib(n=0), ValueError, "hib: n is 0, expected 1 .. 1024"),
     (lambda: pe.scores.hib(n=1025), ValueError, "hib: n is 1025, expected 1 .. 1024"),
     (lambda: pe.scores.hib(n=2.5), TypeError, "hib: n must be an integer, got float"),
     (lambda: pe.scores.hib(n=None), TypeError, "hib: n must be an integer, got NoneType"),
     (lambda: pe.scores.hib(seed=-1), ValueError, "hib: seed is -1, expected 0 .. 9223372036854775807"),
     (lambda: pe.scores.get("hib:n=2.5"), ValueError, "score 'hib:n=2.5': n must be an integer, got '2.5'"),
-    (lambda: pe.scores.get("nivmf:variant=x"), ValueError,
-     "nivmf: variant is 'x', expected one of None, 'paper', 'published'"),
-    (lambda: pe.scores.get("nivmf:n=3"), ValueError, "nivmf: unknown parameter 'n'; expected one of variant"),
+    (lambda: pe.scores.get("el_nivmf:m=3"), ValueError, "el_nivmf: unknown parameter 'm'; expected one of n, seed"),
 ])  # fmt: skip
 def test_parameters_out_of_range_are_one_line(make_score, error, message):
     with pytest.raises(error) as raised:

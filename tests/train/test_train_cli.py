@@ -291,7 +291,7 @@ def test_features_of_a_backbone_are_what_a_head_takes(images, capsys, tmp_path):
         assert held["labels"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2] and len(held["features"]) == 9
 
 
-@pytest.mark.parametrize(("crops", "least"), [("paper", 0.5), ("published", 0.25)])
+@pytest.mark.parametrize(("crops", "least"), [("0.5", 0.5), ("0.25", 0.25)])
 def test_cropped_images_are_embedded_with_their_quality(images, capsys, tmp_path, crops, least):
     plain, cropped, quality = (tmp_path / name for name in ("plain.npz", "cropped.npz", "quality.npy"))
     line = f"embed --backbone test_resnet {images} --part train"
@@ -299,7 +299,7 @@ def test_cropped_images_are_embedded_with_their_quality(images, capsys, tmp_path
     code, _, err = run(capsys, f"{line} --crops {crops} --seed 3 --quality-out {quality} --out {cropped}")
     assert code == 0, err
     sizes = np.load(quality)
-    assert np.array_equal(sizes, crop_sizes(9, 3, None if crops == "paper" else crops))
+    assert np.array_equal(sizes, crop_sizes(9, 3, least))
     assert least <= sizes.min() and sizes.max() <= 1
     with np.load(plain) as before, np.load(cropped) as after:
         moved = np.abs(before["features"] - after["features"]).max(1)
@@ -383,7 +383,7 @@ WRONG = {
     "embed --out e.npz --run h --features wide.npy": f"wide.npy: has {WIDTH + 1} dimensions, expected {WIDTH}",
     "embed --out e.npz --backbone resnet18": "--backbone embeds images: expected --data, and no --features",
     "embed --out no/e.npz --run c": "no/e.npz: there is no folder no",
-    "embed --out e.npz --run c --part query --crops paper": "--crops is of images in files, which digits8 has not",
+    "embed --out e.npz --run c --part query --crops 0.5": "--crops is of images in files, which digits8 has not",
     "embed --out e.npz --run h --features f.npy --quality-out q.npy": "--features has no labels and no quality",
 }
 

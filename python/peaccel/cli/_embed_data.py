@@ -118,5 +118,5 @@ def _part(task: Embed, data: str, root: Path | None, seed: int, quick: bool, exp
         return items
     if not isinstance(items.data, ImageRows):
         raise ValueError(f"--crops is of images in files, which {data} has not")
-    sizes = crop_sizes(len(items), seed, None if task.crops == "paper" else "published")
+    sizes = crop_sizes(len(items), seed, task.crops)
     return replace(items, data=replace(items.data, sizes=sizes), quality=sizes)

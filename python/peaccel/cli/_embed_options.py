@@ -55,9 +55,9 @@ class Embed:
     """Which side to embed, with a model that embeds images and captions."""
     labels_out: Path | None = None
     """Also write the labels, [N] integers, to this .npy file."""
-    crops: Literal["paper", "published"] | None = None
-    """With images in files, cut a square out of the middle of each, its side drawn evenly from 0.5 (paper) or 0.25
-    (published) to 1 of the image's shorter one."""
+    crops: float | None = None
+    """With images in files, cut a square out of the middle of each, its side drawn evenly from this to 1 of the image's
+    shorter one: 0.5 in the text of Probabilistic Embeddings Revisited, 0.25 in its code."""
     quality_out: Path | None = None
     """Also write the quality of each image, [N] floats, higher = better, to this .npy file, as 'peaccel evaluate' takes
     it: sizes of --crops; of mnist, digits8 and fashion 1 less the severity of corruption."""

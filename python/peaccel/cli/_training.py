@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["check_run", "check_there", "early", "parse", "row", "tell"]
 
 
-OTHERS = """or the path of a Python file with a METHOD (docs/extend/method.md), or the name of
+OTHERS = """or one of these as its authors' code has it, such as published.pfe (docs/differences.md);
+or the path of a Python file with a METHOD (docs/extend/method.md), or the name of
 a method of another package, which 'peaccel methods' lists."""
 
 

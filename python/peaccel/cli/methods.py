@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from peaccel import methods
+from peaccel import methods, published
 from peaccel._utils import options
 from peaccel.train.recipes import RECIPES, recipe
 
@@ -37,7 +37,8 @@ def main(arguments: Sequence[str]) -> None:
         for header, width in (("method, rows", 20), ("distribution", 12), ("loss", None), ("score, confidence", 18)):
             table.add_column(header, min_width=width, ratio=None if width else 1, overflow="fold")
         for m in of_paper:
-            named = "\n".join(dict.fromkeys([m.name, *rows[m.name]]))
+            as_published = [f"{published.PREFIX}{m.name}"] if f"{published.PREFIX}{m.name}" in published.NAMES else []
+            named = "\n".join(dict.fromkeys([m.name, *rows[m.name], *as_published]))
             loss = f"{m.loss} (draws)" if m.sampling else m.loss
             table.add_row(named, m.distribution, loss, f"{m.score}\n{m.confidence}")
         console.print(table, markup=False)

@@ -16,8 +16,6 @@ from peaccel.data.datasets import Images, Pairs, Templates, Verification, develo
 
 __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 
-PUBLISHED_MATCHES = (5_000, 100_000)  # pairs of one subject and of two in ScaleFace's evaluation
-
 
 @reader("ms1m")
 def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
@@ -126,7 +124,7 @@ def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict
 
 
 @reader("ijbc", "evaluation")
-def ijbc(root: str | Path, variant: str | None = None) -> dict[str, Templates]:
+def ijbc(root: str | Path) -> dict[str, Templates]:
     """Read the 1:1 protocol of IJB-C: protocols/test1/{enroll_templates,verif_templates,match}.csv and images/.
 
     Images are stored aligned, as images/<SUBJECT_ID>/<FILENAME with _ for />. Those that are not there (no face was
@@ -136,9 +134,6 @@ def ijbc(root: str | Path, variant: str | None = None) -> dict[str, Templates]:
     ----------
     root
         Folder with protocols/ and images/.
-    variant
-        None for all matches; "published" for the first 5000 of one subject and 100,000 of two, as in the ScaleFace
-        evaluation, whose numbers are none of the official protocol.
 
     Returns
     -------
@@ -149,10 +144,8 @@ def ijbc(root: str | Path, variant: str | None = None) -> dict[str, Templates]:
     FileNotFoundError
         A list or images/ is missing, or no listed image is there.
     ValueError
-        A line is of another form, or the variant is unknown.
+        A line is of another form.
     """
-    if variant not in (None, "published"):
-        raise ValueError(f"ijbc: variant {variant!r}, expected None or 'published'")
     root = folder(root, "protocols/test1/ and images/ of IJB-C")
     protocol, store = root / "protocols" / "test1", folder(root / "images", "<subject>/<image> of IJB-C")
     members: list[tuple[int, int, str]] = []
@@ -174,10 +167,6 @@ def ijbc(root: str | Path, variant: str | None = None) -> dict[str, Templates]:
     matches = matches[np.isin(matches, ids).all(1)]
     left, right = np.searchsorted(ids, matches.T)
     same = subject[left] == subject[right]
-    if variant == "published":
-        one, two = (np.flatnonzero(same == kind)[:n] for kind, n in zip((True, False), PUBLISHED_MATCHES, strict=True))
-        few = np.union1d(one, two)
-        left, right, same = left[few], right[few], same[few]
     about = (images.paths, images.labels, images.classes)
     return {"test": Templates(*about, rows, integers(groups), integers(ids), subject, Pairs(left, right, same))}
 

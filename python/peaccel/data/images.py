@@ -78,8 +78,8 @@ def unreadable(paths: Sequence[str], done: Callable[[int], None] = lambda count:
     return faults
 
 
-def crop_sizes(n: int, seed: int = 0, variant: str | None = None) -> NDArray[np.float64]:
-    """How much of each image of a corrupted test set is left: its quality label, drawn evenly.
+def crop_sizes(n: int, seed: int = 0, least: float = 0.5) -> NDArray[np.float64]:
+    """How much of each image of a corrupted test set is left, its quality label: drawn from U(least, 1).
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def crop_sizes(n: int, seed: int = 0, variant: str | None = None) -> NDArray[np.
         Images.
     seed
         Equal seeds give equal sizes.
-    variant
-        None for U(0.5, 1), as the paper says; "published" for U(0.25, 1), as its code does.
+    least
+        In (0, 1]: 0.5 as the paper says, 0.25 as its code has it.
 
     Returns
     -------
@@ -97,13 +97,13 @@ def crop_sizes(n: int, seed: int = 0, variant: str | None = None) -> NDArray[np.
     Raises
     ------
     ValueError
-        The variant is unknown.
+        least is out of its range.
 
     Source: "Probabilistic Embeddings Revisited", section 5.1.
     """
-    if variant not in (None, "published"):
-        raise ValueError(f"crop_sizes: variant {variant!r}, expected None or 'published'")
-    return np.random.default_rng(seed).uniform(0.25 if variant else 0.5, 1, n)
+    if not 0 < least <= 1:
+        raise ValueError(f"crop_sizes: least is {least}, expected a share above 0, at most 1")
+    return np.random.default_rng(seed).uniform(least, 1, n)
 
 
 def centre_crop(image: Image, size: float) -> Image:

@@ -24,7 +24,7 @@ __all__ = ["entropy", "log_prob"]
 
 
 @quiet
-def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact") -> ArrayT:
+def log_prob(d: Distribution[ArrayT], z: ArrayT | Given) -> ArrayT:
     """Log density of each item at points, in nats, with all constants.
 
     Normal: ``-1/2 sum (z - mu)^2 / var - 1/2 sum log(2 pi var)``. VonMisesFisher, on the unit sphere:
@@ -40,12 +40,6 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact")
     z
         [N, D] or [S, N, D], rows for item n at [..., n, :]; unit rows where d is on the sphere. Cast to the compute
         dtype.
-    variant
-        "exact", or for NonIsotropicVonMisesFisher two that are no densities. "paper": eq. 4, whose last factor does not
-        depend on z, with ``D log n`` in place of ``D log |K z|``. "published": the code, with log n. At kappa = c in
-        all dimensions the paper's is VonMisesFisher(mu, c), the code's c^(D-1) times that, and so it gives items of
-        large kappa a bonus that has nothing to do with likelihood. Both rest on the exact C_D; the paper's code has a
-        polynomial fitted at D = 128 and 512 in its place.
 
     Returns
     -------
@@ -56,8 +50,7 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact")
     TypeError
         d has no density (Point, Scaled), or numpy meets torch.
     ValueError
-        z of another shape or device; an unknown variant, or another than "exact" of other kinds; a negative var or
-        kappa, in the 64 rows that `search` looks at too.
+        z of another shape or device; a negative var or kappa, in the 64 rows that `search` looks at too.
 
     Notes
     -----
@@ -80,17 +73,13 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact")
     shape, like = tuple(points.shape), tuple(d.mu.shape)
     if len(shape) not in (2, 3) or shape[-2:] != like:
         raise ValueError(f"log_prob: z has shape {shape}, expected {like} or (S, {like[0]}, {like[1]}) like mu of d")
-    if variant not in ("exact", "paper", "published"):
-        raise ValueError(f"log_prob: variant {variant!r}, expected one of 'exact', 'paper', 'published'")
-    if variant != "exact" and kind != "nivmf":
-        raise ValueError(f"log_prob: variant {variant!r} is of NonIsotropicVonMisesFisher only, got {kind}")
     dtype = compute_dtype(d.mu)
     mu, uncertainty = (cast(x, dtype) for x in d.arrays)
     points = cast(points, dtype)
     if kind == "vmf":
         value = _log_prob_vmf(d.dim, double(uncertainty), square_distance(mu, points))
     elif kind == "nivmf":
-        value = _log_prob_nivmf(mu, uncertainty, points, variant)
+        value = _log_prob_nivmf(mu, uncertainty, points)
     else:  # the mutual likelihood score with a point is the log density at it
         op = diag_scores.mls_diagonal if kind == "normal_diagonal" else dot_scores.mls_isotropic
         value = scores_with_points(op, mu, uncertainty, points)
@@ -170,7 +159,7 @@ def _entropy_vmf(dim: int, kappa: Array, dtype: str) -> Array:
     return xp.where(certain, -math.inf, value)
 
 
-def _log_prob_nivmf(mu: Array, kappa: Array, z: Array, variant: str) -> Array:
+def _log_prob_nivmf(mu: Array, kappa: Array, z: Array) -> Array:
     xp = namespace(mu)
     centre, image = kappa * mu, kappa * z
     peak, length = (xp.sqrt(total(x * x)) for x in (centre, image))
@@ -180,4 +169,4 @@ def _log_prob_nivmf(mu: Array, kappa: Array, z: Array, variant: str) -> Array:
     longer = total(change * (centre + image)) / (peak + length)
     square = (total(change * change) - longer * longer) / (peak * length)
     value = _log_prob_vmf(mu.shape[-1], peak, square) + total(xp.log(kappa))
-    return value - (1 if variant == "published" else mu.shape[-1]) * xp.log(length if variant == "exact" else peak)
+    return value - mu.shape[-1] * xp.log(length)

@@ -23,7 +23,6 @@ def triplet_probability(
     n: Distribution[ArrayT],
     margin: float = 0.0,
     match_moments: bool = False,
-    variant: str | None = None,
     log: bool = False,
 ) -> ArrayT:
     """Probability that draws of the negative are further from those of the anchor than those of the positive.
@@ -40,14 +39,12 @@ def triplet_probability(
         Anchors, positives, negatives, N items each: Normal, isotropic or diagonal, or VonMisesFisher, all three.
         Of one dim, kind of array, dtype and device; of a triplet one variance at least is above 0, kappa too.
     margin
-        By how much the squared distance must be larger.
+        By how much the squared distance must be larger. (The paper's code has the other sign, ``P(tau < +margin)``, by
+        which a larger margin makes the constraint easier, unlike in its equation 3.)
     match_moments
         For VonMisesFisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper, which holds
         for kappa far above D. True: E and sd are those of the draws, by their means ``A(kappa) mu`` and covariances,
         ``A'(kappa)`` along mu and ``A(kappa) / kappa`` across.
-    variant
-        None, or "published": the sign of margin as in the paper's code, ``P(tau < +margin)``, by which a larger margin
-        makes the constraint easier; equation 3 of the paper has it the other way.
     log
         True gives the log, which neither underflows nor loses its gradient however unlikely the triplet is: the loss
         is minus its mean. (The paper's code adds 1e-8 to the probability: gradients vanish beyond 5.6 sd.)
@@ -61,7 +58,7 @@ def triplet_probability(
     TypeError
         Not distributions, other kinds, normals beside von Mises-Fisher, numpy beside torch; margin is not a number.
     ValueError
-        Different lengths, dims, dtypes or devices; unknown variant; match_moments of normals.
+        Different lengths, dims, dtypes or devices; match_moments of normals.
 
     Notes
     -----
@@ -87,14 +84,11 @@ def triplet_probability(
     require_pair("triplet_probability", {"a": a, "n": n}, accepted)
     if isinstance(margin, bool) or not isinstance(margin, (int, float, np.number)):
         raise TypeError(f"triplet_probability: margin must be a number, got {type(margin).__name__}")
-    if variant not in (None, "published"):
-        raise ValueError(f"triplet_probability: variant {variant!r}, expected None or 'published'")
     if match_moments and a.kind != "vmf":
         raise ValueError(f"triplet_probability: match_moments is of VonMisesFisher only, got {a.kind}")
     mean, var = (_moments_on_sphere if match_moments else _moments)(a, p, n)
-    bound = float(margin) if variant == "published" else -float(margin)
     xp = namespace(mean)
-    value = log_ndtr((bound - mean) / xp.sqrt(var))
+    value = log_ndtr((-float(margin) - mean) / xp.sqrt(var))
     return cast(value if log else xp.exp(value), compute_dtype(a.mu))
 
 

@@ -145,7 +145,7 @@ class CountedAnswers:
     def rejection(self) -> tuple[Interval, Interval]:
         """AUSC and AURC."""
         wrong, both = self._wrong, self._wrong + self._answered
-        values = metrics.ausc(self._right, self._confidence), metrics.erc(self._right, self._confidence)
+        values = [metrics.rejection_area(self._right, self._confidence, kind) for kind in ("ausc", "aurc")]
         if not len(wrong):  # one class alone is not drawn
             return ends(values[0], np.empty(0)), ends(values[1], np.empty(0))
         kept, errors = (np.c_[np.zeros(len(x)), x.cumsum(1)] for x in (both, wrong))

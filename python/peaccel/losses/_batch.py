@@ -95,11 +95,8 @@ def entries_of_classes(x: Tensor, rows: Tensor) -> Tensor:
     return x if torch.compiler.is_compiling() else x.gather(1, rows)
 
 
-def mean_score_of_classes(
-    owner: str, d: Distribution, labels: Tensor, score: str | Score, *, ordered: bool = False
-) -> Tensor:
-    """The mean score of the pairs i < j of one class, or of all `ordered` ones, those of an item with itself too; no
-    other pair is scored.
+def mean_score_of_classes(owner: str, d: Distribution, labels: Tensor, score: str | Score) -> Tensor:
+    """The mean score of the pairs i < j of one class; no other pair is scored.
 
     Raises
     ------
@@ -112,18 +109,16 @@ def mean_score_of_classes(
         seed, n = (None, 0) if draws is None else (draws.seed, draws.n)
         wanted = torch.is_grad_enabled()
         of_op: tuple[Tensor, list[Tensor]]
-        of_op = mean_score_operator(owner, planned.pair.op.name, items, seed, n, labels, ordered, wanted)
+        of_op = mean_score_operator(owner, planned.pair.op.name, items, seed, n, labels, wanted)
         return of_op[0]
-    candidates = _candidates_of_classes(owner, labels, ordered)
+    candidates = _candidates_of_classes(owner, labels)
     return mean_of(retrieval.rescore(d, d, candidates, score), candidates >= 0)
 
 
-def _candidates_of_classes(owner: str, labels: Tensor, ordered: bool) -> Tensor:
+def _candidates_of_classes(owner: str, labels: Tensor) -> Tensor:
     """For each item the rows of its class that `mean_score_of_classes` pairs it with, [N, K], and -1 for none."""
     rows, counted = _rows_of_classes(owner, labels)
-    if not ordered:
-        counted = counted & (rows > _itself(labels))
-    return rows.masked_fill(~counted, -1)
+    return rows.masked_fill(~counted | (rows <= _itself(labels)), -1)
 
 
 def _itself(labels: Tensor) -> Tensor:
@@ -150,17 +145,17 @@ def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
     return order[place.clamp(max=len(labels) - 1)], place < stop
 
 
-def _all_candidates(labels: Tensor, ordered: bool) -> Tensor:
+def _all_candidates(labels: Tensor) -> Tensor:
     """`_candidates_of_classes` in a shape that does not depend on labels, [N, N], which refuses none."""
     same = labels[:, None] == labels
-    return _itself(labels).T.masked_fill(~(same if ordered else same.triu(1)), -1)
+    return _itself(labels).T.masked_fill(~same.triu(1), -1)
 
 
 # -- as an operator ----------------------------------------------------------------------------------------------------
 
 
 def _mean_and_gradients(
-    owner: str, op: str, items: list[Tensor], seed: Tensor | None, n: int, labels: Tensor, ordered: bool, wanted: bool
+    owner: str, op: str, items: list[Tensor], seed: Tensor | None, n: int, labels: Tensor, wanted: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """The mean score, and its gradients by the arrays of an op's inputs if they are wanted, else nothing of these.
 
@@ -171,7 +166,7 @@ def _mean_and_gradients(
     draws = None if seed is None else ops.Draws(seed, n)
     inputs = ops.Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
     # Nobody waits for a GPU, as a graph of CUDA asks.
-    candidates = _all_candidates(labels, ordered) if labels.is_cuda else _candidates_of_classes(owner, labels, ordered)
+    candidates = _all_candidates(labels) if labels.is_cuda else _candidates_of_classes(owner, labels)
     counted = candidates >= 0
     mean = mean_of(ops.score(record, inputs, candidates), counted)
     if not wanted:
@@ -184,8 +179,7 @@ mean_score_operator = torch.library.custom_op(
     "peaccel::mean_score_of_classes",
     _mean_and_gradients,
     mutates_args=(),
-    schema="(str owner, str op, Tensor[] items, Tensor? seed, int n, Tensor labels, bool ordered, bool wanted)"
-    " -> (Tensor, Tensor[])",
+    schema="(str owner, str op, Tensor[] items, Tensor? seed, int n, Tensor labels, bool wanted) -> (Tensor, Tensor[])",
 )
 
 
@@ -201,7 +195,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, list[Tensor]]
 
 
 def _differentiate(ctx: Any, weight: Tensor, _: Any) -> tuple[Any, ...]:
-    return None, None, [weight * x for x in ctx.saved_tensors], None, None, None, None, None
+    return None, None, [weight * x for x in ctx.saved_tensors], None, None, None, None
 
 
 mean_score_operator.register_autograd(_differentiate, setup_context=_save)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
 from peaccel.distributions import Normal, VonMisesFisher
@@ -18,18 +16,12 @@ class NegativeMLS(Loss[Normal | VonMisesFisher]):
 
     Constants are kept, so the loss is minus a log density, and negative for concentrated embeddings.
 
-    Parameters
-    ----------
-    variant
-        None, or "published": an image's pair with itself counts as one of its class, as in the code of Probabilistic
-        Embeddings Revisited. What is wrong in it: such a pair has distance 0 and only pulls variances down.
-
     Raises
     ------
     TypeError
         d is neither Normal, isotropic or diagonal, nor VonMisesFisher.
     ValueError
-        No two labels are equal; an unknown variant.
+        No two labels are equal.
 
     Notes
     -----
@@ -57,13 +49,7 @@ class NegativeMLS(Loss[Normal | VonMisesFisher]):
 
     across = True
 
-    def __init__(self, *, variant: Literal["published"] | None = None) -> None:
-        super().__init__()
-        if variant not in (None, "published"):
-            raise ValueError(f"NegativeMLS: variant is {variant!r}, expected None or 'published'")
-        self.variant = variant
-
     def loss(self, d: Normal | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
         # The score is symmetric: half of the ordered pairs, without those of an item with itself, have the mean of all.
-        return -mean_score_of_classes("NegativeMLS", d, labels, "mls", ordered=self.variant == "published")
+        return -mean_score_of_classes("NegativeMLS", d, labels, "mls")

@@ -197,9 +197,6 @@ class MagFace(ClassDirections[Point]):
         Weight of the second term, >= 0.
     beyond
         As of `ArcFace`.
-    variant
-        "exact", or "published": as its code is trained, a margin only where cos(theta) > 0. There the logit jumps up
-        by ``sin(margin)`` as an item turns away from its class.
 
     Raises
     ------
@@ -236,7 +233,6 @@ class MagFace(ClassDirections[Point]):
         margins: tuple[float, float] = (0.45, 0.8),
         regulariser: float = 35.0,
         beyond: Beyond = "linear",
-        variant: Literal["exact", "published"] = "exact",
     ) -> None:
         super().__init__(dim, classes)
         self._require(scale > 0, "scale", scale, "a number above 0")
@@ -244,22 +240,21 @@ class MagFace(ClassDirections[Point]):
         self._require(margins[0] <= margins[1], "margins", margins, "two numbers that do not fall")
         self._require_margins(beyond, **{"margins[0]": margins[0], "margins[1]": margins[1]})
         self._require(regulariser >= 0, "regulariser", regulariser, "a number from 0 on")
-        self._require(variant in ("exact", "published"), "variant", repr(variant), "'exact' or 'published'")
         self.scale, self.norms, self.margins, self.regulariser = scale, norms, margins, regulariser
-        self.beyond, self.variant = beyond, variant
+        self.beyond = beyond
 
     def loss(self, d: Point, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ["point"])
         (a_0, a_1), (m_0, m_1) = self.norms, self.margins
         norm = torch.linalg.vector_norm(d.mu, dim=1, keepdim=True).clamp(a_0, a_1)
         margin = m_0 + (m_1 - m_0) * (norm - a_0) / (a_1 - a_0)
-
-        def own(cosine: Tensor) -> Tensor:
-            with_margin = turned(cosine, margin, self.beyond)
-            return with_margin if self.variant == "exact" else torch.where(cosine > 0, with_margin, cosine)
-
         short: Tensor = (norm / a_1**2 + 1 / norm).mean()
-        return self.softmax(self.cosines(d), labels, self.scale, own) + self.regulariser * short
+        cross_entropy = self.softmax(self.cosines(d), labels, self.scale, lambda own: self.turned(own, margin))
+        return cross_entropy + self.regulariser * short
+
+    def turned(self, cosine: Tensor, margin: Tensor) -> Tensor:
+        """The cosines [N, 1] of items with their classes, at angles that are larger by margins [N, 1]."""
+        return turned(cosine, margin, self.beyond)
 
 
 class ScaleFace(ClassDirections[Scaled]):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
@@ -30,10 +28,6 @@ class HIB(Loss[Normal]):
     ----------
     n
         Draws of each item, 1 .. 1024.
-    variant
-        None, or "published" as in the code of Probabilistic Embeddings Revisited: isotropic normals are drawn too, and
-        an image's pair with itself, of independent draws, counts as one of its class. What is wrong in it: noise that
-        is not needed, and pairs that say nothing of the class and pull variances down.
 
     Attributes
     ----------
@@ -45,7 +39,7 @@ class HIB(Loss[Normal]):
     TypeError
         d is not Normal.
     ValueError
-        No two labels are equal, or all are; n out of range; an unknown variant.
+        No two labels are equal, or all are; n out of range.
 
     Notes
     -----
@@ -74,9 +68,9 @@ class HIB(Loss[Normal]):
 
     across = True
 
-    def __init__(self, *, n: int = 8, variant: Literal["published"] | None = None) -> None:
+    def __init__(self, *, n: int = 8) -> None:
         super().__init__()
-        self.score = scores.hib(n=n, variant=variant)
+        self.score = scores.hib(n=n)
         self.log_a = nn.Parameter(torch.zeros(()))
         self.b = nn.Parameter(torch.zeros(()))
 
@@ -92,11 +86,7 @@ class HIB(Loss[Normal]):
 
     def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
-        different = different_classes("HIB", labels)
-        ordered = self.score.params["variant"] == "published"
-        a = self.log_a.exp()
-        match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed), ordered=ordered)
-        differ = mean_score_of_pairs(
-            d, different if ordered else different.triu(), self.score(a=-a, b=-self.b, seed=seed)
-        )
+        different, a = different_classes("HIB", labels).triu(), self.log_a.exp()
+        match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed))
+        differ = mean_score_of_pairs(d, different, self.score(a=-a, b=-self.b, seed=seed))
         return -(match + differ) / 2

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.functional import cross_entropy, normalize
 
-from peaccel import retrieval, scores, special
+from peaccel import retrieval, scores
 from peaccel.distributions import NonIsotropicVonMisesFisher, Point, VonMisesFisher
 from peaccel.heads import from_embedding
 from peaccel.losses.base import Loss, processes, require_kind
@@ -27,11 +28,6 @@ SIMILARITIES = {
     "l2": scores.neg_sq_l2,
     "cos": scores.cosine,
 }
-VARIANTS = {
-    "el_nivmf": (None, "paper", "published"),
-    "nivmf": (None, "paper", "published"),
-    "kl_vmf": (None, "published"),
-}
 FLOOR = 0.1  # the least concentration
 SEEDS = 2**63
 STRIDE = 0x5851F42D4C957F2D  # difference of the seeds of two processes: odd, so that no two seeds are equal
@@ -42,7 +38,7 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
 
     ``mean -log(exp(-d(rho_y, zeta) / t) / sum_c exp(-d(rho_c, zeta) / t))``: images zeta are von Mises-Fisher, a
     Point the one of `from_embedding`; proxies rho have a direction mu_p and a concentration, per class (kappa_p) or
-    per class and dimension (K). The distance is
+    per class and dimension (K), with the density of `peaccel.scores.nivmf`. The distance is
 
     ============  ================================================  ================
     el_nivmf      -log of the mean density rho(z) of n draws z      K [C, D]
@@ -68,13 +64,6 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
         l2.
     n
         Draws of an image, 1 .. 1024, for el_nivmf.
-    variant
-        Of el_nivmf and nivmf, rho(z): None is the density, ``C(m) exp(m cos(K z, K mu)) det K / |K z|^D`` with
-        m = |K mu|. "paper", eq. 4, has a last factor of the proxy alone, det K / |K mu|^D (see `peaccel.scores.nivmf`).
-        "published", the code, has det K / |K mu| and, of el_nivmf, cos(z, K mu), so that K does not stretch the draws.
-        The last two do not integrate to 1. The published el_nivmf also divides by t each draw's log density, before the
-        mean: that is the same at t = 1 only, and is not offered. "published" of kl_vmf: A(kappa_z) = 1, and the
-        divergence as a similarity, so that training moves images away from their proxy.
 
     Attributes
     ----------
@@ -94,7 +83,7 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
     TypeError
         d is of another kind.
     ValueError
-        An unknown distance or variant; a temperature or a concentration that is too low; d of another dimension.
+        An unknown distance; a temperature or a concentration that is too low; d of another dimension.
 
     Notes
     -----
@@ -119,6 +108,8 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
     ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], 0.0)
     """
 
+    similarity_of: ClassVar[Mapping[str, scores.Score]] = SIMILARITIES
+
     def __init__(
         self,
         dim: int,
@@ -128,7 +119,6 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
         temperature: float = 1.0,
         concentration: float = 10.0,
         n: int = 5,
-        variant: Literal["paper", "published"] | None = None,
     ) -> None:
         super().__init__()
         if distance not in SIMILARITIES:
@@ -137,13 +127,9 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
             raise ValueError(f"ProxyNCAPP: temperature is {temperature}, expected a number above 0")
         if not concentration > FLOOR:
             raise ValueError(f"ProxyNCAPP: concentration is {concentration}, expected a number above {FLOOR}")
-        variants = VARIANTS.get(distance, (None,))
-        if variant not in variants:
-            raise ValueError(f"ProxyNCAPP: variant of {distance} is {variant!r}, expected one of {variants}")
-        score = SIMILARITIES[distance]
-        given = {"n": n} if "n" in score.params else {}
-        self.score = score(**given, variant=variant) if variant in score.choices.get("variant", ()) else score(**given)
-        self.distance, self.variant = distance, variant
+        score = self.similarity_of[distance]
+        self.score = score(n=n) if "n" in score.params else score
+        self.distance = distance
         self.directions = nn.Parameter(concentration * normalize(torch.randn(classes, dim)))
         shape = {"cos": None, "el_nivmf": (classes, dim), "nivmf": (classes, dim)}.get(distance, (classes,))
         start = math.log(concentration - FLOOR)
@@ -178,8 +164,6 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
     def similarities(self, d: VonMisesFisher | Point, seed: int | None = None) -> Tensor:
         """Minus the distances of N images and C proxies, [N, C]."""
         sides: tuple[Any, Any] = from_embedding(d.mu) if isinstance(d, Point) else d, self.proxies()
-        if self.distance == "kl_vmf" and self.variant == "published":
-            return _published_kl(*sides)
         if self.distance == "l2":
             sides = _natural(sides[0]), _natural(sides[1])
         score = self.score(seed=seed) if "seed" in self.score.params else self.score
@@ -198,10 +182,3 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
 def _natural(d: VonMisesFisher) -> Point:
     """The natural parameters of the distributions, kappa mu."""
     return Point(d.kappa[:, None] * d.mu)
-
-
-def _published_kl(d: VonMisesFisher, proxies: VonMisesFisher) -> Tensor:
-    """The divergence as the published code computes it."""
-    images, norms = (special.vmf_log_norm(x.dim, x.kappa) for x in (d, proxies))
-    divergences: Tensor = (images + d.kappa)[:, None] - norms - proxies.kappa * retrieval.pairwise(d, proxies, "cosine")
-    return divergences

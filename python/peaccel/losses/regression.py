@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from typing import Literal
-
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from peaccel import special
 from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.distributions.log_prob import log_prob
 from peaccel.losses.base import Loss, require_kind
 from peaccel.losses.margin import require_labels
 
 __all__ = ["ClassLikelihood"]
-
-PUBLISHED_FLOOR = 1e-6
 
 
 class ClassLikelihood(Loss[Normal | VonMisesFisher]):
@@ -31,17 +24,11 @@ class ClassLikelihood(Loss[Normal | VonMisesFisher]):
     weight
         [C, D], the classes' directions, of any length, as an earlier stage has them. A parameter is neither trained nor
         copied, so that this loss may be made before that stage.
-    variant
-        "exact", or for VonMisesFisher "published", SCF's own code: ``log(1e-6 + I_v(kappa) exp(-kappa))`` and
-        ``log(1e-6 + kappa)`` in its log density. At D = 512 the first is its floor alone up to kappa = 3700, which
-        moves the optimum: to kappa 850 in place of 702 at mu.w = 0.7, 283 in place of 52 at 0.1. SCF's constant
-        D log 64 is left out.
 
     Raises
     ------
     TypeError
-        d is of another kind; with "published", other than VonMisesFisher (what is published for Normal differs by
-        constants).
+        d is of another kind.
     ValueError
         weight is no matrix, d is of another dimension; on the CPU also labels beyond 0 .. C-1.
 
@@ -66,36 +53,21 @@ class ClassLikelihood(Loss[Normal | VonMisesFisher]):
     [1.89, 1.23, 3.62]
     """
 
-    def __init__(self, weight: Tensor, *, variant: Literal["exact", "published"] = "exact") -> None:
+    def __init__(self, weight: Tensor) -> None:
         super().__init__()
         if weight.ndim != 2:
-            raise ValueError(f"ClassLikelihood: weight has shape {tuple(weight.shape)}, expected (C, D)")
-        if variant not in ("exact", "published"):
-            raise ValueError(f"ClassLikelihood: variant is {variant!r}, expected 'exact' or 'published'")
+            raise ValueError(f"{type(self).__name__}: weight has shape {tuple(weight.shape)}, expected (C, D)")
         self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
-        self.variant = variant
 
     def loss(self, d: Normal | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
-        normals = ["normal_isotropic", "normal_diagonal"]
-        require_kind(self, d, ["vmf"] if self.variant == "published" else [*normals, "vmf"])
+        require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
         classes, dim = self.weight.shape
         if d.dim != dim:
-            raise ValueError(f"ClassLikelihood: d has dimension {d.dim}, expected {dim}, that of weight")
+            raise ValueError(f"{type(self).__name__}: d has dimension {d.dim}, expected {dim}, that of weight")
         require_labels(self, labels, classes)
-        own = normalize(self.weight.detach()[labels].to(d.mu.dtype))
-        if isinstance(d, VonMisesFisher) and self.variant == "published":
-            log_density = published_log_density(d, own)
-        else:
-            log_density = log_prob(d, own)
-        return -log_density.mean()
+        return -self.log_density(d, normalize(self.weight.detach()[labels].to(d.mu.dtype))).mean()
 
-
-def published_log_density(d: VonMisesFisher, z: Tensor) -> Tensor:
-    """SCF's log density of each item at unit rows z [N, D]."""
-    kappa, v = d.kappa.double(), d.dim / 2 - 1
-    # Where I_v underflows, the slope of its logarithm is infinite, and is multiplied by a share of 0.
-    bessel = special.log_ive(v, kappa.clamp(min=PUBLISHED_FLOOR))
-    floored = torch.logaddexp(bessel, kappa.new_tensor(math.log(PUBLISHED_FLOOR)))
-    log_norm = v * (PUBLISHED_FLOOR + kappa).log() - floored - kappa - d.dim / 2 * math.log(2 * math.pi)
-    log_density: Tensor = log_norm + kappa * (d.mu * z).sum(1)
-    return log_density.to(d.mu.dtype)
+    def log_density(self, d: Normal | VonMisesFisher, z: Tensor) -> Tensor:
+        """Log density of each item at its row of z [N, D]."""
+        log_density: Tensor = log_prob(d, z)
+        return log_density

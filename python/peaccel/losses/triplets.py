@@ -11,7 +11,7 @@ themselves. Compiled, the others list all N^2 pairs, since a shape cannot depend
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -191,16 +191,13 @@ class BayesianTriplet(Loss[Normal | VonMisesFisher]):
     match_moments
         For von Mises-Fisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper. True: the
         moments are those of its draws.
-    variant
-        None, or "published": the sign of margin as in the paper's listing, P(tau < +margin). What is wrong in it: a
-        larger margin makes the constraint easier, unlike in eq. 3.
 
     Raises
     ------
     TypeError
         d is neither Normal nor VonMisesFisher; match_moments of Normal.
     ValueError
-        No two labels are equal, or all are; an unknown variant.
+        No two labels are equal, or all are.
 
     Notes
     -----
@@ -237,23 +234,13 @@ class BayesianTriplet(Loss[Normal | VonMisesFisher]):
 
     across = True
 
-    def __init__(
-        self,
-        *,
-        margin: float = 0.0,
-        only_violating: bool = False,
-        match_moments: bool = False,
-        variant: Literal["published"] | None = None,
-    ) -> None:
+    def __init__(self, *, margin: float = 0.0, only_violating: bool = False, match_moments: bool = False) -> None:
         super().__init__()
-        if variant not in (None, "published"):
-            raise ValueError(f"BayesianTriplet: variant is {variant!r}, expected None or 'published'")
-        self.margin = -margin if variant == "published" else margin
-        self.only_violating, self.match_moments = only_violating, match_moments
+        self.margin, self.only_violating, self.match_moments = margin, only_violating, match_moments
 
     def loss(self, d: Any, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("vmf",) if self.match_moments else ("normal_isotropic", "normal_diagonal", "vmf"))
-        triplets = triplets_of("BayesianTriplet", labels)
+        triplets = triplets_of(type(self).__name__, labels)
         wide = d.to(torch.float64)
         squares = square_distances(wide)
         if self.match_moments:

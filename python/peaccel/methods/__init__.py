@@ -1,4 +1,4 @@
-"""The literature: one paper a file, each with a ``METHOD``; the papers' table is collected from the files.
+"""The literature: one paper a file, each with a ``METHOD``; baselines of points are the table of `points`.
 
 ``build(backbone, features, classes, settings)`` of a method returns the model (inputs -> distribution), what else is
 learned with it, and the stages that train them; `peaccel.train.fit` carries these out.
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "installed", "load", "table"]
 
-SHARED = ("__init__", "method", "parts")
+SHARED = ("__init__", "method", "parts", "points")
 
 VARIANTS = {
     "el_nivmf": ("nivmf", "el_vmf", "b_vmf", "kl_vmf", "l2_nca", "cos_nca"),
     "llr_nce": ("mls_nce", "vmf_nce"),
+    "points": ("contrastive", "margin_dws", "multi_similarity", "proxy_anchor", "proxy_nca"),
 }
-"""What else a paper's file has: for "nivmf" the constant NIVMF beside METHOD."""
+"""What a file has beside its METHOD: for "nivmf" the constant NIVMF."""
 
 FILES = {path.stem: path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in SHARED} | {
     name: stem for stem, names in VARIANTS.items() for name in names

@@ -1,7 +1,6 @@
 """Bayesian Triplet Loss: the probability that the anchor's draw is nearer to the positive's than to the negative's."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 
@@ -43,23 +42,22 @@ class Settings(Embedding):
     """Leave out triplets whose means keep the margin."""
     negatives: AtLeast1 | None = None
     """Hard negatives in a batch for each anchor and its positive; None makes batches of groups of one class."""
-    variant: Literal["published"] | None = None
-    """The sign of margin as in the paper's listing."""
     schedule: Schedule = Schedule()
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    loss: type[BayesianTriplet] = BayesianTriplet,
+) -> Training:
     """Put the heads on a backbone; the model gives isotropic `peaccel.Normal` or `peaccel.VonMisesFisher`."""
     mean, dim = mean_head(features, settings)
     uncertainty = SoftplusHead(features, settings.start)
     normal = settings.distribution == "normal"
     head = NormalHead(ScaledMean(mean), uncertainty) if normal else VonMisesFisherHead(mean, uncertainty)
-    triplet = BayesianTriplet(
-        margin=settings.margin,
-        only_violating=settings.only_violating,
-        match_moments=settings.match_moments,
-        variant=settings.variant,
-    )
+    triplet = loss(margin=settings.margin, only_violating=settings.only_violating, match_moments=settings.match_moments)
     divergence = PriorDivergence(1 / dim)
 
     def step(batch: Batch, step: Step) -> Terms:

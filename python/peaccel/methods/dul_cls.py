@@ -6,6 +6,7 @@ from torch import nn
 
 from peaccel.distributions import Point
 from peaccel.distributions.sample import sample
+from peaccel.heads import UncertaintyHead
 from peaccel.losses.base import first_row
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.margin import ArcFace, CosFace
@@ -23,18 +24,29 @@ class Settings(Uncertain):
     draw: Schedule = Schedule()
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    uncertainty: type[UncertaintyHead] = UncertaintyHead,
+    divergence: type[PriorDivergence] = PriorDivergence,
+) -> Training:
     """Put DUL-cls's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
-    head, dim = distribution_head(features, settings)
+    head, dim = distribution_head(features, settings, uncertainty)
     classifier = settings.classifier.build(dim, classes)
-    return Training(nn.Sequential(backbone, head), classifier, (draws(backbone, head, classifier, settings),))
+    stage = draws(backbone, head, classifier, settings, divergence())
+    return Training(nn.Sequential(backbone, head), classifier, (stage,))
 
 
-def draws(backbone: nn.Module, head: nn.Module, classifier: ArcFace | CosFace, settings: Settings) -> Stage:
+def draws(
+    backbone: nn.Module,
+    head: nn.Module,
+    classifier: ArcFace | CosFace,
+    settings: Settings,
+    divergence: PriorDivergence,
+) -> Stage:
     """The stage that classifies a draw of each item."""
-    divergence = PriorDivergence(
-        variant="published" if settings.variant and settings.distribution == "vmf" else "exact"
-    )
 
     def classify_draws(batch: Batch, step: Step) -> Terms:
         d = head(backbone(batch.inputs))

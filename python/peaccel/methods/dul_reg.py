@@ -8,8 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from peaccel.heads import NormalHead, VonMisesFisherHead
-from peaccel.losses.margin import ArcFace, CosFace
+from peaccel.heads import NormalHead, UncertaintyHead, VonMisesFisherHead
 from peaccel.losses.regression import ClassLikelihood
 from peaccel.methods.method import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
 from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head, init_scale_from_distance, points
@@ -28,13 +27,20 @@ class Settings(Uncertain):
     """Settings of stage 2."""
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    uncertainty: type[UncertaintyHead] = UncertaintyHead,
+) -> Training:
     """Put DUL-reg's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
-    head, dim = distribution_head(features, settings)
+    head, dim = distribution_head(features, settings, uncertainty)
     classifier = settings.classifier.build(dim, classes)
+    likelihood = ClassLikelihood(classifier.weight)
     stages = (
         classify(backbone, head, classifier, settings.classify, settings.classifier),
-        regression("DUL-reg", backbone, head, classifier, settings.regress, settings.learns),
+        regression("DUL-reg", backbone, head, likelihood, settings.regress, settings.learns),
     )
     return Training(nn.Sequential(backbone, head), classifier, stages)
 
@@ -43,16 +49,14 @@ def regression(
     name: str,
     backbone: nn.Module,
     head: NormalHead | VonMisesFisherHead,
-    classifier: ArcFace | CosFace,
+    likelihood: ClassLikelihood,
     schedule: Schedule,
     learns: Literal["all", "uncertainty"],
-    variant: Literal["exact", "published"] = "exact",
 ) -> Stage:
     """The stage that fits distributions to the directions of a trained classifier, which stay.
 
     Uncertainties start from the mean distance of the training items to these.
     """
-    likelihood = ClassLikelihood(classifier.weight, variant=variant)
 
     def regress(batch: Batch, step: Step) -> Terms:
         features = batch.inputs if learns == "uncertainty" else backbone(batch.inputs)
@@ -62,9 +66,9 @@ def regression(
         squares = []
         for batch in batches:
             mu = points(head, batch.inputs if learns == "uncertainty" else backbone(batch.inputs)).mu
-            own = classifier.weight[batch.labels]
+            own = likelihood.weight[batch.labels]
             squares.append((normalize(mu, dim=1) - normalize(own, dim=1)).square().sum(1))
-        init_scale_from_distance(head, classifier.weight.shape[1], torch.cat(squares).mean().item())
+        init_scale_from_distance(head, likelihood.weight.shape[1], torch.cat(squares).mean().item())
 
     if learns == "uncertainty":
         return Stage(name, schedule, (Group((head.uncertainty,)),), regress, frozen=backbone, start=start)

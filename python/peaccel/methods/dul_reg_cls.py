@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from peaccel.heads import UncertaintyHead
+from peaccel.losses.bottleneck import PriorDivergence
+from peaccel.losses.regression import ClassLikelihood
 from peaccel.methods import dul_cls, dul_reg
 from peaccel.methods.method import Batch, Schedule, Training
 from peaccel.methods.parts import classify, distribution_head
@@ -25,11 +28,19 @@ class Settings(dul_cls.Settings):
     """Settings of stage 3."""
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    uncertainty: type[UncertaintyHead] = UncertaintyHead,
+    divergence: type[PriorDivergence] = PriorDivergence,
+) -> Training:
     """Put the heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
-    head, dim = distribution_head(features, settings)
+    head, dim = distribution_head(features, settings, uncertainty)
     classifier = settings.classifier.build(dim, classes)
-    regress = dul_reg.regression("DUL-reg", backbone, head, classifier, settings.regress, "all")
+    likelihood = ClassLikelihood(classifier.weight)
+    regress = dul_reg.regression("DUL-reg", backbone, head, likelihood, settings.regress, "all")
     fresh = deepcopy(head.uncertainty)
 
     def restart(batches: Iterable[Batch]) -> None:
@@ -39,7 +50,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 
     stages = (
         classify(backbone, head, classifier, settings.classify, settings.classifier),
-        dul_cls.draws(backbone, head, classifier, settings),
+        dul_cls.draws(backbone, head, classifier, settings, divergence()),
         replace(regress, start=restart),
     )
     return Training(nn.Sequential(backbone, head), nn.ModuleList([classifier, fresh]), stages)

@@ -52,14 +52,17 @@ class Settings(Embedding):
     """The concentrations' learning rate over the backbone's; 7500 to 50 000 in the paper."""
     temperature_rate: Positive = 200.0
     """The temperature's learning rate over the backbone's; 200 to 500 in the paper."""
-    variant: Literal["paper", "published"] | None = None
-    """With el_nivmf and nivmf: None, the exact density; paper, the paper's eq. 4; published, its code. kl_vmf has no
-    paper."""
     schedule: Schedule = Schedule(images_per_class=2)
 
 
 def build(
-    backbone: nn.Module, features: int, classes: int, settings: Settings, omega: float = 0.0, scale: float = 32.0
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    loss: type[ProxyNCAPP] = ProxyNCAPP,
+    omega: float = 0.0,
+    scale: float = 32.0,
 ) -> Training:
     """Put the head on a backbone; the model gives `peaccel.VonMisesFisher`, the embedding's length its concentration.
 
@@ -68,14 +71,13 @@ def build(
     """
     mean, dim = mean_head(features, settings, unit=False)
     head = VonMisesFisherHead(mean)
-    nca = ProxyNCAPP(
+    nca = loss(
         dim,
         classes,
         distance=settings.distance,
         temperature=settings.temperature,
         concentration=settings.concentration,
         n=settings.n,
-        variant=settings.variant,
     )
     anchor = ProxyAnchor(dim, classes, scale=scale, weight=nca.directions) if omega > 0 else None
 

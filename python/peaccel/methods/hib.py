@@ -39,15 +39,22 @@ class Settings(Uncertain):
     schedule: Schedule = Schedule()
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    uncertainty: type[UncertaintyHead] = UncertaintyHead,
+    loss: type[HIB] = HIB,
+) -> Training:
     """Put HIB's heads on a backbone; the model gives `peaccel.Normal`, means of any length."""
     for name, only in (("distribution", "normal"), ("head", "mlp")):
         if (value := getattr(settings, name)) != only:
             raise ValueError(f"hib: {name} is {value!r}, expected {only!r}")
     mean, dim = mean_head(features, settings, unit=False)
     out = dim if settings.diagonal else 1
-    head = NormalHead(mean, UncertaintyHead(features, out, settings.start, variant=settings.variant))
-    hib = HIB(n=settings.n, variant=settings.variant)
+    head = NormalHead(mean, uncertainty(features, out, settings.start))
+    hib = loss(n=settings.n)
     divergence = PriorDivergence()
 
     def start(batches: Iterable[Batch]) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from peaccel.losses.nca import ProxyNCAPP
 from peaccel.methods import el_nivmf
 from peaccel.methods.method import NonNegative, Positive, Training
 
@@ -19,9 +20,15 @@ class Settings(el_nivmf.Settings):
     temperature: Positive = 0.003
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    loss: type[ProxyNCAPP] = ProxyNCAPP,
+) -> Training:
     """Put EL-nivMF's head on a backbone, and train it by both losses."""
-    return el_nivmf.build(backbone, features, classes, settings, settings.omega, settings.scale)
+    return el_nivmf.build(backbone, features, classes, settings, loss, settings.omega, settings.scale)
 
 
 METHOD = replace(

@@ -75,9 +75,6 @@ class Uncertain(Embedding):
     start: Positive = 1.0
     """With head mlp, the variance, or 1 / kappa, that it starts from, if the method does not take that from the data,
     as pfe, scf, dul_reg, llr_nce and those that begin with them do."""
-    variant: Literal["published"] | None = None
-    """published: what the published code makes otherwise than its paper, in the loss, in the start, and with head mlp,
-    which has no ReLUs between the layers then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,14 +133,16 @@ def mean_head(features: int, settings: Embedding, unit: bool = True) -> tuple[nn
     return MeanHead(features, settings.dim, unit), settings.dim
 
 
-def distribution_head(features: int, settings: Uncertain) -> tuple[NormalHead | VonMisesFisherHead, int]:
+def distribution_head(
+    features: int, settings: Uncertain, uncertainty: type[UncertaintyHead] = UncertaintyHead
+) -> tuple[NormalHead | VonMisesFisherHead, int]:
     """The head of a method that has both kinds, and the dimension of what it gives."""
     mean, dim = mean_head(features, settings)
     if settings.head == "pfe" and settings.distribution == "normal":
         return NormalHead(mean, VarianceHead(features, dim, settings.hidden)), dim
     out = dim if settings.diagonal and settings.distribution == "normal" else 1
-    uncertainty = UncertaintyHead(features, out, settings.start, variant=settings.variant)
-    return (NormalHead if settings.distribution == "normal" else VonMisesFisherHead)(mean, uncertainty), dim
+    kind = NormalHead if settings.distribution == "normal" else VonMisesFisherHead
+    return kind(mean, uncertainty(features, out, settings.start)), dim
 
 
 def init_scale_from_distance(head: NormalHead | VonMisesFisherHead, dim: int, square: float) -> None:

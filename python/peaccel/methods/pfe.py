@@ -9,6 +9,7 @@ from typing import Literal
 
 from torch import nn
 
+from peaccel.heads import UncertaintyHead
 from peaccel.losses.likelihood import NegativeMLS
 from peaccel.methods.method import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
 from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head, init_scale_within_classes
@@ -26,23 +27,27 @@ class Settings(Uncertain):
     """Settings of stage 2."""
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    uncertainty: type[UncertaintyHead] = UncertaintyHead,
+    loss: type[NegativeMLS] = NegativeMLS,
+) -> Training:
     """Put PFE's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`.
 
-    Variances start from those of items about their classes. ``variant="published"`` starts at e^-7 wherever the data
-    lie, from where a short training does not come back: they stay several times too small. It also counts an item's
-    pair with itself.
+    Variances start from those of items about their classes.
     """
-    head, dim = distribution_head(features, settings)
+    head, dim = distribution_head(features, settings, uncertainty)
     classifier = settings.classifier.build(dim, classes)
-    negative_mls = NegativeMLS(variant=settings.variant)
+    negative_mls = loss()
 
     def match(batch: Batch, step: Step) -> Terms:
         return {"negative_mls": negative_mls(head(batch.inputs), batch.labels)}
 
     def start(batches: Iterable[Batch]) -> None:
-        if settings.variant is None:
-            init_scale_within_classes(head, dim, lambda batch: batch.inputs, batches)
+        init_scale_within_classes(head, dim, lambda batch: batch.inputs, batches)
 
     stages = (
         classify(backbone, head, classifier, settings.classify, settings.classifier),

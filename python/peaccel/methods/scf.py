@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from peaccel.heads import UncertaintyHead
+from peaccel.losses.regression import ClassLikelihood
 from peaccel.methods import dul_reg
 from peaccel.methods.method import Method, Schedule, Training
 from peaccel.methods.parts import Classifier, Kind, Uncertain, classify, distribution_head
@@ -21,17 +23,20 @@ class Settings(Uncertain):
     """Settings of stage 2."""
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
-    """Put SCF's heads on a backbone; the model gives `peaccel.VonMisesFisher` or `peaccel.Normal`.
-
-    ``variant="published"`` has SCF's floor of 1e-6 under the Bessel function, which moves the best concentrations.
-    """
-    head, dim = distribution_head(features, settings)
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    uncertainty: type[UncertaintyHead] = UncertaintyHead,
+    likelihood: type[ClassLikelihood] = ClassLikelihood,
+) -> Training:
+    """Put SCF's heads on a backbone; the model gives `peaccel.VonMisesFisher` or `peaccel.Normal`."""
+    head, dim = distribution_head(features, settings, uncertainty)
     classifier = settings.classifier.build(dim, classes)
-    variant = "published" if settings.variant and settings.distribution == "vmf" else "exact"
     stages = (
         classify(backbone, head, classifier, settings.classify, settings.classifier),
-        dul_reg.regression("SCF", backbone, head, classifier, settings.regress, "uncertainty", variant),  # type: ignore[arg-type]
+        dul_reg.regression("SCF", backbone, head, likelihood(classifier.weight), settings.regress, "uncertainty"),
     )
     return Training(nn.Sequential(backbone, head), classifier, stages)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from peaccel.heads import UncertaintyHead
 from peaccel.losses.margin import VMFFL
 from peaccel.methods.method import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
 from peaccel.methods.parts import Kind, Uncertain, class_directions, distribution_head
@@ -26,13 +27,19 @@ class Settings(Uncertain):
     schedule: Schedule = Schedule()
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module,
+    features: int,
+    classes: int,
+    settings: Settings,
+    uncertainty: type[UncertaintyHead] = UncertaintyHead,
+) -> Training:
     """Put the heads on a backbone; the model gives `peaccel.VonMisesFisher` or `peaccel.Normal`.
 
     Class directions start at their classes' means: from random ones, as published, a free temperature first learns that
     nothing can be told.
     """
-    head, dim = distribution_head(features, settings)
+    head, dim = distribution_head(features, settings, uncertainty)
     classifier = VMFFL(dim, classes)
 
     def classify(batch: Batch, step: Step) -> Terms:

@@ -1,4 +1,4 @@
-"""Retrieval metrics for queries ranked against a gallery, or for items ranked against each other.
+"""Retrieval metrics for queries ranked against a gallery, or for items ranked against each other, or clustered.
 
 Queries of a class that the gallery lacks cannot be answered: their value is NaN, and they are left out of every mean.
 Without labels of a gallery the queries are the gallery (leave-one-out): item i is removed from its own ids, wherever it
@@ -12,12 +12,14 @@ Ids and labels are arrays, lists, columns of tables or tensors on the CPU.
 from __future__ import annotations
 
 import operator
-from typing import Literal
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.arrays import on_host, quiet
 from peaccel.metrics._judged_ranking import JudgedRanking
+from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics._relation import Relation
 
 __all__ = [
@@ -26,6 +28,9 @@ __all__ = [
     "hit_at_k",
     "map_at_k",
     "map_at_r",
+    "nmi",
+    "precision_recall_auc",
+    "precision_recall_auc_at_1",
     "recall_at_k",
 ]
 
@@ -169,7 +174,6 @@ def average_precision_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
-    variant: Literal["published"] | None = None,
 ) -> NDArray[np.float64]:
     """Average precision among the first k items for each query.
 
@@ -179,9 +183,6 @@ def average_precision_at_k(
     ----------
     ids, query_labels, gallery_labels, k
         As for `hit_at_k`.
-    variant
-        "published" divides by R + 1, the size of the class with the query in it, as the mAP@1000 of Kirchhof et al.
-        does: what is perfect then has R / (R + 1), and less where R > k.
 
     Returns
     -------
@@ -192,7 +193,7 @@ def average_precision_at_k(
     TypeError
         k is no integer.
     ValueError
-        Unknown variant, or as for `hit_at_k`.
+        As for `hit_at_k`.
 
     References
     ----------
@@ -207,7 +208,7 @@ def average_precision_at_k(
     >>> pe.metrics.average_precision_at_k(ids, ["cat", "cat", "cat"], ["cat", "dog", "owl"], k=3).round(2).tolist()
     [1.0, 0.5, 0.33]
     """
-    return _average_precision_at_k("average_precision_at_k", ids, query_labels, gallery_labels, k, variant)
+    return _average_precision_at_k("average_precision_at_k", ids, query_labels, gallery_labels, k)
 
 
 def map_at_k(
@@ -215,13 +216,12 @@ def map_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
-    variant: Literal["published"] | None = None,
 ) -> float:
     """Mean over queries of `average_precision_at_k`.
 
     Parameters
     ----------
-    ids, query_labels, gallery_labels, k, variant
+    ids, query_labels, gallery_labels, k
         As for `average_precision_at_k`.
 
     Returns
@@ -240,7 +240,148 @@ def map_at_k(
     >>> pe.metrics.map_at_k([[0, 1], [1, 0]], query_labels=["cat", "cat"], gallery_labels=["cat", "dog"], k=2)
     0.75
     """
-    return _mean(_average_precision_at_k("map_at_k", ids, query_labels, gallery_labels, k, variant))
+    return _mean(_average_precision_at_k("map_at_k", ids, query_labels, gallery_labels, k))
+
+
+def precision_recall_auc(relevant_scores: ArrayLike, blocks: Iterable[ArrayLike]) -> float:
+    """Area under the curve of precision and recall, one threshold for the pairs of all queries with all the gallery.
+
+    sum_n (recall_n - recall_{n-1}) precision_n over falling thresholds, the average precision of all pairs: without
+    interpolation, which would flatter. The paper does not say how it takes the area.
+
+    Parameters
+    ----------
+    relevant_scores
+        [P] of the pairs that belong together.
+    blocks
+        Arrays of any shapes that together hold the scores of all pairs, those that belong together among them, to the
+        last bit as in `relevant_scores`; they are gone through once, so that no matrix of all pairs needs to be kept.
+        A matrix is its rows.
+
+    Returns
+    -------
+    In (0, 1]; the share of pairs that belong together where all scores are equal.
+
+    Raises
+    ------
+    ValueError
+        There is no relevant pair, a score is NaN, or the blocks lack a relevant pair.
+
+    References
+    ----------
+    Kail et al., ScaleFace, 2022, section 4.2: Pr-Re AUC.
+
+    Examples
+    --------
+    Two queries with two items each. The right pairs have the first and the third of the four scores, so that precision
+    is 1 and 2/3 where they are found. Higher is better:
+
+    >>> round(pe.metrics.precision_recall_auc([0.9, 0.4], blocks=[[0.9, 0.6], [0.1, 0.4]]), 2)
+    0.83
+    """
+    owner = "precision_recall_auc"
+    levels, found = np.unique(as_numbers(owner, "relevant_scores", relevant_scores, "(P,)"), return_counts=True)
+    between = np.zeros(len(levels) + 1, np.int64)  # pairs between two levels, the first ones below all
+    for block in blocks:
+        scores = np.ravel(on_host(block)).astype(np.float64)
+        if np.isnan(scores).any():
+            raise ValueError(f"{owner}: {np.isnan(scores).sum()} scores of a block are NaN")
+        between += np.bincount(np.searchsorted(levels, scores, side="right"), minlength=len(between))
+    returned, right = between[:0:-1].cumsum(), found[::-1].cumsum()
+    if (returned < right).any():
+        raise ValueError(f"{owner}: blocks lack some of the {right[-1]} relevant scores, expected those of all pairs")
+    return float((found[::-1] * (right / returned)).sum() / right[-1])
+
+
+def precision_recall_auc_at_1(right: ArrayLike, top_scores: ArrayLike) -> float:
+    """Area under the curve of precision and recall where at most one item is returned for each query.
+
+    Precision is the share of returned items that are right, recall the share of all queries that are answered rightly;
+    the area is taken as in `precision_recall_auc`.
+
+    Parameters
+    ----------
+    right
+        [Q], 1 or True where the nearest item is of the query's class.
+    top_scores
+        [Q] of the nearest items.
+
+    Returns
+    -------
+    In [0, Recall@1].
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, there is no query, a score is NaN, or `right` has another number than 0 and 1.
+
+    References
+    ----------
+    Kail et al., ScaleFace, 2022, section 4.2: Pr-Re AUC@1.
+
+    Examples
+    --------
+    Half of the queries are answered rightly. The area is as much where the right answers score highest, and less where
+    the wrong ones do:
+
+    >>> pe.metrics.precision_recall_auc_at_1([1, 1, 0, 0], top_scores=[0.9, 0.8, 0.3, 0.2])
+    0.5
+    >>> round(pe.metrics.precision_recall_auc_at_1([0, 0, 1, 1], top_scores=[0.9, 0.8, 0.3, 0.2]), 2)
+    0.21
+    """
+    owner = "precision_recall_auc_at_1"
+    flags, scores = as_flags(owner, "right", right), as_numbers(owner, "top_scores", top_scores)
+    require_length(owner, "top_scores", scores, "right", flags)
+    return precision_recall_auc(scores[flags], [scores]) * float(flags.mean()) if flags.any() else 0.0
+
+
+@quiet
+def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
+    """Normalised mutual information of the classes and as many clusters of k-means.
+
+    2 I(classes; clusters) / (H(classes) + H(clusters))
+
+    Parameters
+    ----------
+    embeddings
+        [N, D], such as means, of unit length where the score is a cosine.
+    labels
+        [N]: numbers or strings.
+    seed
+        Seed of the first centres (k-means++, one start).
+
+    Returns
+    -------
+    In [0, 1]; 1 where there is one class, 0 where several have equal embeddings (scikit-learn warns of it).
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, there is no item, or an embedding is not finite.
+
+    References
+    ----------
+    Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, table 2.
+
+    Examples
+    --------
+    Two clusters that are the classes, and two that have nothing to do with them. Higher is better:
+
+    >>> embeddings = [[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]]
+    >>> round(pe.metrics.nmi(embeddings, ["cat", "cat", "dog", "dog"]), 2)
+    1.0
+    >>> round(pe.metrics.nmi(embeddings, ["cat", "dog", "cat", "dog"]), 2)
+    0.0
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import normalized_mutual_info_score
+
+    x = as_numbers("nmi", "embeddings", embeddings, "(N, D)", finite=True)
+    classes = as_classes("nmi", "labels", labels)
+    require_length("nmi", "labels", classes, "embeddings", x)
+    _, of = np.unique(classes, return_inverse=True)
+    clusters = KMeans(int(of.max()) + 1, n_init=1, random_state=seed).fit_predict(x)
+    return float(normalized_mutual_info_score(of, clusters))
 
 
 def _hit_at_k(
@@ -273,15 +414,10 @@ def _average_precision_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None,
     k: int,
-    variant: Literal["published"] | None,
 ) -> Values:
-    if variant not in (None, "published"):
-        raise ValueError(f"{owner}: variant is {variant!r}, expected None or 'published'")
     ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     k, r = _as_k(k, ranking), ranking.class_sizes()
-    return _average_precision(
-        ranking, k, np.full(len(r), k), np.where(r > 0, r + 1, 0) if variant else np.minimum(r, k)
-    )
+    return _average_precision(ranking, k, np.full(len(r), k), np.minimum(r, k))
 
 
 def _average_precision(

@@ -37,13 +37,8 @@ sampled_cosine, neg_sampled_l2 = (
     {sides: PairOp(f"{name}_{sides}") for sides in ("normal", "vmf", "vmf_point", "point_vmf")}
     for name in ("sampled_cosine", "neg_sampled_l2")
 )
-el_nivmf = {
-    None: PairOp("el_nivmf"),
-    "paper": PairOp("el_nivmf_paper"),
-    "published": PairOp("el_nivmf_published"),
-}
-nivmf = {
-    None: PairOp("nivmf", _nivmf),
-    "paper": PairOp("nivmf_paper", _nivmf_paper),
-    "published": PairOp("nivmf_published", _nivmf_published),
-}
+el_nivmf, nivmf = PairOp("el_nivmf"), PairOp("nivmf", _nivmf)
+
+# Of `peaccel.published`.
+el_nivmf_paper, nivmf_paper = PairOp("el_nivmf_paper"), PairOp("nivmf_paper", _nivmf_paper)
+el_nivmf_published, nivmf_published = PairOp("el_nivmf_published"), PairOp("nivmf_published", _nivmf_published)

@@ -18,11 +18,9 @@ from peaccel._utils.arrays import Array, namespace
 from peaccel.distributions.checks import EUCLIDEAN
 from peaccel.ops import PairOp, dot_scores, sampled_scores
 from peaccel.scores._inputs import isotropic, lengths, like, location, normal_rows, vmf
-from peaccel.scores._score import ISOTROPIC, SCALAR, ByWord, Choice, Kinds, Pair, Params, Score, every
+from peaccel.scores._score import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, every
 
 __all__ = ["el_nivmf", "hib", "neg_sampled_l2", "nivmf", "sampled_cosine"]
-
-VARIANTS = {"variant": (None, "paper", "published")}
 
 
 def _line(mu: Array, params: Params) -> Array:
@@ -53,9 +51,6 @@ def _of_draws(ops: Mapping[str, PairOp]) -> dict[Kinds, Choice]:
     }
 
 
-_DRAWN_MATCH = Pair(sampled_scores.hib_sampled, normal_rows, normal_rows, _line)
-_EXACT_MATCH = Pair(dot_scores.hib_isotropic, isotropic, isotropic, _line)
-
 hib = Score(
     "hib",
     """Log of the match probability, log E sigmoid(-a |z1 - z2| + b), with the distance, not its square.
@@ -71,9 +66,6 @@ hib = Score(
         Draws of each item, 1 .. 1024, where it draws.
     seed
         Of the draws, an integer 0 .. 2^63 - 1 or a generator; None draws anew at every call.
-    variant
-        None, or "published", which draws for isotropic normals too, as the paper does, which is what is wrong in it:
-        noise that is not needed, and a log of a mean that is too low on average.
 
     References
     ----------
@@ -88,11 +80,10 @@ hib = Score(
     [0.267, 0.168]
     """,
     {
-        **every(EUCLIDEAN, _DRAWN_MATCH),
-        **every(ISOTROPIC, ByWord("variant", {None: _EXACT_MATCH, "published": _DRAWN_MATCH})),
+        **every(EUCLIDEAN, Pair(sampled_scores.hib_sampled, normal_rows, normal_rows, _line)),
+        **every(ISOTROPIC, Pair(dot_scores.hib_isotropic, isotropic, isotropic, _line)),
     },
-    {"a": 1.0, "b": 0.0, "n": 8, "seed": None, "variant": None},
-    {"variant": (None, "published")},
+    {"a": 1.0, "b": 0.0, "n": 8, "seed": None},
 )
 
 sampled_cosine = Score(
@@ -150,9 +141,6 @@ neg_sampled_l2 = Score(
     {"n": 10, "seed": None},
 )
 
-_AT_DRAWS = ByWord("variant", {name: Pair(op, vmf, vmf) for name, op in sampled_scores.el_nivmf.items()})
-_AT_DIRECTION = ByWord("variant", {name: Pair(op, _unit, vmf) for name, op in sampled_scores.nivmf.items()})
-
 el_nivmf = Score(
     "el_nivmf",
     """Log of the mean density of the gallery item at n draws of the query: the expected likelihood kernel.
@@ -165,11 +153,6 @@ el_nivmf = Score(
         Draws of each item, 1 .. 1024.
     seed
         Of the draws, an integer 0 .. 2^63 - 1 or a generator; None draws anew at every call.
-    variant
-        None; "paper", eq. 4, with the last factor of `nivmf`; or "published", what the published code computes:
-        cos(z, K mu), without K on the draws, so that kappa only turns and sharpens an isotropic density; and det K / m,
-        whose integral grows as the power D - 1 of kappa, a bonus for sharp items. log C is exact here; the code fits
-        quadratics that hold for kappa below about 50.
 
     References
     ----------
@@ -182,9 +165,8 @@ el_nivmf = Score(
     >>> pe.pairwise(images, proxies, pe.scores.el_nivmf(n=1000, seed=0)).round(1).tolist()
     [[0.7], [-0.7]]
     """,
-    {("vmf", "nivmf"): _AT_DRAWS},
-    {"n": 5, "seed": None, "variant": None},
-    VARIANTS,
+    {("vmf", "nivmf"): Pair(sampled_scores.el_nivmf, vmf, vmf)},
+    {"n": 5, "seed": None},
 )
 
 nivmf = Score(
@@ -192,13 +174,6 @@ nivmf = Score(
     """Log density of the gallery item at the query's direction.
 
     ``log rho(mu1)``, rho as in `el_nivmf`, without draws; `pe.log_prob` is the same of items one by one.
-
-    Parameters
-    ----------
-    variant
-        None, which integrates to 1; or another last factor, which does not. "paper": eq. 4, whose D(K) does not depend
-        on z: det K / |K mu|^D, the exact factor at the mode, so that a K of equal kappas is von Mises-Fisher. That is
-        our reading, as the paper leaves D(K) to its supplement. "published": the code's det K / |K mu|.
 
     References
     ----------
@@ -210,7 +185,5 @@ nivmf = Score(
     >>> pe.pairwise(pe.Point([[0.6, 0.8]]), proxies, "nivmf").round(3).tolist()
     [[0.696, -0.021]]
     """,
-    {(query, "nivmf"): _AT_DIRECTION for query in ("point", "vmf")},
-    {"variant": None},
-    VARIANTS,
+    {(query, "nivmf"): Pair(sampled_scores.nivmf, _unit, vmf) for query in ("point", "vmf")},
 )

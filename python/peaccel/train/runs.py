@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import nn
 
-from peaccel import methods, scores
+from peaccel import scores
 from peaccel._core import __version__
 from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
@@ -38,7 +38,7 @@ from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_
 from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.loop import Options, fit
 from peaccel.train.progress import ConsoleLogger, NullLogger
-from peaccel.train.recipes import label, method_of
+from peaccel.train.recipes import label, load_method, method_of
 from peaccel.train.sources import Items, open_items
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
@@ -329,7 +329,7 @@ def _recorded(folder: Path, row: str | None = None) -> tuple[dict[str, Any], Met
     where = where if row is None else method_of(row)
     if where.endswith(".py") and not Path(where).is_file():
         raise FileNotFoundError(f"{path}: method is {where}, which is not there: put it back or write its new path")
-    method = methods.load(where)
+    method = load_method(where)
     return record, method, config.from_mapping(settings, method.settings, str(path)), run
 
 
