@@ -213,8 +213,10 @@ def containment(rng: Any) -> Rows:
     return rows
 
 
-NIVMF = ("cosine", "nivmf", non_isotropic.nivmf_published, "el_nivmf:n=5,seed=0", "el_nivmf:n=20,seed=0")
-NIVMF += (non_isotropic.el_nivmf_published(n=20, seed=0),)
+NIVMF = (
+    *("cosine", "nivmf", non_isotropic.nivmf_published),
+    *("el_nivmf:n=5,seed=0", "el_nivmf:n=20,seed=0", non_isotropic.el_nivmf_published(n=20, seed=0)),
+)
 
 
 def not_isotropic(rng: Any) -> Rows:
