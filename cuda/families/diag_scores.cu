@@ -134,7 +134,7 @@ struct DiagScore {
         }
         sum = fma(formula.constant, double(dim), warp_sum(sum)), falls = warp_sum(falls);
         // The logarithm of what goes to 0 is -infinity; where it has a factor, all that is finite is nothing beside it.
-        return falls == 0 ? sum : falls * -INFINITY + 0 * (is_finite(sum) ? 0 : sum);
+        return falls == 0 ? sum : sum + falls * -INFINITY;
     }
 
     // -- gradients

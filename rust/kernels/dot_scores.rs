@@ -468,7 +468,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
             row = one;
             if block.scaled >> k & 1 == 1 {
-                let [own, of_other] = [one, other].map(|x| lengths::Power::of(x, sq_norm::<S, T>(x).to_f64()));
+                let (own, of_other) = (lengths::power::<S, T>(one), lengths::power::<S, T>(other));
                 let (by_x, by_norm) = (weight * partials.x[k], weight * partials.norm[k]);
                 lengths::accumulate(out.mu, (one, own), (other, of_other), by_x, by_norm);
             } else {

@@ -86,6 +86,16 @@ def test_search_writes_what_the_verb_gives(files, capsys):
     assert written("r.npz", pe.search(io.read_distribution("q.npz"), io.read_distribution("g.npz"), 7, "ppk:rho=1"))
 
 
+@pytest.mark.parametrize("score", ["mls", "neg_kl", "neg_mahalanobis", "ppk"])
+def test_search_finds_exact_copies_of_items_without_variance(files, capsys, score):
+    gallery = io.read_distribution("g.npz")
+    gallery.var[::2] = 0
+    io.write_distribution("g.npz", gallery)
+    io.write_distribution("q.npz", gallery[::2])
+    assert run(capsys, f"{SEARCH} --k 1 --score {score}")[0] == 0
+    assert (io.read_ranking("r.npz")[1][:, 0] == np.arange(0, G, 2)).all()
+
+
 def test_with_ids_the_gallery_goes_by_them(files, capsys):
     """In candidates, in the index and in what is found; padding stays -1."""
     q, g, c = io.read_distribution("q.npz"), io.read_distribution("g.npz"), io.read_candidates("c.npy")

@@ -132,7 +132,7 @@ def test_rows_that_are_no_directions_stay_what_they_are(dtype):
     prepared = pe.prepare(pe.Scaled(mu, np.ones(5, np.float32)), "cosine", dtype=dtype)
     np.testing.assert_array_equal(prepared.mu[:4].astype("f4"), mu[:4])
     scores = pe.pairwise(pe.Point(mu[3:]), prepared, "cosine")
-    np.testing.assert_array_equal(np.isnan(scores), [[True, True, True, False, False]] * 2)
+    np.testing.assert_array_equal(np.isnan(scores), [[False, True, True, False, False]] * 2)  # that of zeros is 0
 
 
 def test_gradients_flow_through_halves():

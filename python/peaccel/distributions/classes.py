@@ -7,7 +7,6 @@ shapes, dtypes and devices only; ``validate()`` is what scans the values.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
@@ -263,7 +262,7 @@ class Distribution(Generic[ArrayT]):
         for name, x in zip(self._names, self.arrays, strict=True):
             finite = namespace(x).isfinite(x)
             if self.kind == "vmf" and name == "kappa":
-                finite = finite | (x == math.inf)
+                finite = finite | namespace(x).isinf(x)
             if not bool(finite.all()):
                 raise ValueError(f"{owner}: {name} is not finite in row {start + (_first(~finite) or 0)}")
             if name != "mu" and (bad := _first(x < 0)) is not None:

@@ -15,14 +15,15 @@ from peaccel.ops.dot_scores import uncertain
 @pair_op
 def mls_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
     certain = var1 + var2 == 0
-    s = sum(uncertain(var1, var2, certain))
-    return -0.5 * ((mu1 - mu2) ** 2 / s + s.log() + math.log(2 * math.pi)).masked_fill(certain, 0).sum(-1)
+    v, w = uncertain(var1, var2, certain)
+    return -0.5 * ((mu1 - mu2) ** 2 / (v + w) + (2 * math.pi * (v + w)).log()).masked_fill(certain, 0).sum(-1)
 
 
 @pair_op
 def neg_mahalanobis_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
     certain = var1 + var2 == 0
-    return -((mu1 - mu2) ** 2 / sum(uncertain(var1, var2, certain))).masked_fill(certain, 0).sum(-1)
+    v, w = uncertain(var1, var2, certain)
+    return -((mu1 - mu2) ** 2 / (v + w)).masked_fill(certain, 0).sum(-1)
 
 
 @pair_op

@@ -50,17 +50,17 @@ def uncertain(var1: Array, var2: Array, certain: Array) -> tuple[Array, Array]:
 
 @pair_op
 def mls_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
-    certain = var1 + var2 == 0
-    s = sum(uncertain(var1, var2, certain))[..., 0]
-    value = -0.5 * (((mu1 - mu2) ** 2).sum(-1) / s + mu1.shape[-1] * (s.log() + math.log(2 * math.pi)))
-    return value.masked_fill(certain[..., 0], 0)
+    certain = (var1 + var2 == 0)[..., 0]
+    v, w = uncertain(var1[..., 0], var2[..., 0], certain)
+    value = -0.5 * (((mu1 - mu2) ** 2).sum(-1) / (v + w) + mu1.shape[-1] * (2 * math.pi * (v + w)).log())
+    return value.masked_fill(certain, 0)
 
 
 @pair_op
 def neg_mahalanobis_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
-    certain = var1 + var2 == 0
-    value = -((mu1 - mu2) ** 2).sum(-1) / sum(uncertain(var1, var2, certain))[..., 0]
-    return value.masked_fill(certain[..., 0], 0)
+    certain = (var1 + var2 == 0)[..., 0]
+    v, w = uncertain(var1[..., 0], var2[..., 0], certain)
+    return (-((mu1 - mu2) ** 2).sum(-1) / (v + w)).masked_fill(certain, 0)
 
 
 @pair_op

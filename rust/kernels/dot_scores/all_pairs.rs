@@ -11,8 +11,7 @@
 //! The sums of a pair are the same in whichever part of the work, so its score does not depend on the number of threads.
 
 use super::formulas::{Formula, Pair, PER_ITEM};
-use super::lengths::{has_lengths, in_range, scaled_norm};
-use super::tile::{of_pairs, write_scaled};
+use super::lengths::{has_lengths, in_range, of_pairs, scaled_norm, write_scaled};
 use super::{sq_norms, DotScore, Facing, Numbers, Values, NO_NUMBERS};
 use crate::drivers::{by_tiles, Tile, BLOCK};
 use crate::panels::{self, RowTiles, Strip};

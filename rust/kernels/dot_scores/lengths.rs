@@ -2,9 +2,9 @@
 //! float32. Such rows are scaled by a power of two, and their inner products summed in float64; a cosine does not change by that.
 
 use super::formulas::Formula;
-use super::Block;
+use super::{sq_norm, Block};
 use crate::drivers::{Inputs, Rows};
-use crate::simd::Float;
+use crate::simd::{Float, Simd};
 
 /// Whether a score is one of cosines.
 pub const fn has_lengths<F: Formula>() -> bool {
@@ -55,6 +55,29 @@ pub fn scaled_norm<T: Float>(row: &[T], norm: f64) -> f64 {
     }
     let power = Power::of(row, norm);
     product((row, power), (row, power))
+}
+
+/// The power of a row whose norm is not at hand.
+#[inline(always)]
+pub fn power<S: Simd, T: Float>(row: &[T]) -> Power {
+    Power::of(row, sq_norm::<S, T>(row).to_f64())
+}
+
+/// Which of a query's pairs are of scaled rows: all if the query is, else those with such rows of the gallery.
+pub fn of_pairs(query: bool, gallery: u64) -> u64 {
+    if query {
+        u64::MAX
+    } else {
+        gallery
+    }
+}
+
+/// Writes the inner products of a query and gallery rows where one of both is scaled.
+#[inline(always)]
+pub fn write_scaled<S: Simd, T: Float>(scaled: u64, query: &[T], gallery: &[&[T]], x: &mut [f64]) {
+    for j in (0..gallery.len()).filter(|j| scaled >> j & 1 == 1) {
+        x[j] = product((query, power::<S, T>(query)), (gallery[j], power::<S, T>(gallery[j])));
+    }
 }
 
 impl Block {

@@ -5,7 +5,7 @@
 //! `weighted` has them.
 
 use super::formulas::{differentiated, Formula};
-use super::lengths::{self, has_lengths, in_range, scaled_norm, Power};
+use super::lengths::{self, has_lengths, in_range, of_pairs, scaled_norm, write_scaled};
 use super::weighted::{
     add_differences, add_products, those, weighted, AddPlainPartials, Near, Sides, WeightedPartials,
 };
@@ -165,7 +165,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 let (row, other) = if side == Side::Query { (a, b) } else { (b, a) };
                 let (by_x, by_norm) = (weight * partials.x[k], weight * partials.norm[k]);
                 if block.scaled >> k & 1 == 1 {
-                    let [own, of_other] = [row, other].map(|x| Power::of(x, sq_norm::<S, T>(x).to_f64()));
+                    let (own, of_other) = (lengths::power::<S, T>(row), lengths::power::<S, T>(other));
                     lengths::accumulate(mu, (row, own), (other, of_other), by_x, by_norm);
                 } else {
                     accumulate_pair::<T, F>(mu, row, other, by_x, by_norm);
@@ -254,24 +254,6 @@ impl<T: Float> Kernel for AddItems<'_, '_, T> {
                 }
             }
         }
-    }
-}
-
-/// Which of a query's pairs are of scaled rows: all if the query is, else those with such rows of the gallery.
-pub fn of_pairs(query: bool, gallery: u64) -> u64 {
-    if query {
-        u64::MAX
-    } else {
-        gallery
-    }
-}
-
-/// Writes the inner products of a query and gallery rows where one of both is scaled (see `lengths`).
-#[inline(always)]
-pub fn write_scaled<S: Simd, T: Float>(scaled: u64, query: &[T], gallery: &[&[T]], x: &mut [f64]) {
-    for j in (0..gallery.len()).filter(|j| scaled >> j & 1 == 1) {
-        let [of_query, of_row] = [query, gallery[j]].map(|row| Power::of(row, sq_norm::<S, T>(row).to_f64()));
-        x[j] = lengths::product((query, of_query), (gallery[j], of_row));
     }
 }
 
