@@ -48,15 +48,8 @@ def functions_in_python(text):
 
 
 def test_no_function_is_too_long():
-    sizes = {}
-    for pattern in (
-        "rust/**/*.rs",
-        "cuda/**/*.cu*",
-        "python/**/*.py",
-        "tests/**/*.py",
-        "benches/**/*.py",
-        "tools/*.py",
-    ):
+    sizes, folders = {}, ("python", "tests", "benches", "tools")
+    for pattern in ("rust/**/*.rs", "cuda/**/*.cu*", *(f"{folder}/**/*.py" for folder in folders)):
         for path in ROOT.glob(pattern):
             found = (functions_in_python if path.suffix == ".py" else functions_in_braces)(path.read_text())
             for name, size in found:  # functions of one name in a file: the longest of them
