@@ -174,4 +174,5 @@ def numbers(owner: str, scores: Any, score: Score) -> NDArray[np.float64]:
     found = on_host(scores).astype(np.float64)
     if np.isnan(found).any():
         raise ValueError(f"{owner}: score {score.label} is NaN for some pairs: see validate() of both sides")
-    return np.clip(found, -GREAT, GREAT)
+    within: NDArray[np.float64] = np.clip(found, -GREAT, GREAT)
+    return within
