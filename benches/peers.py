@@ -127,6 +127,12 @@ def best(scores: Callable[..., Any], k: int) -> Callable[..., Any]:
     return call
 
 
+def compiled(function: Callable[..., Any]) -> Any:
+    """torch.compile for one shape, of an expression that many rows compile: from the ninth on it would run eagerly."""
+    torch._dynamo.config.recompile_limit = 64
+    return torch.compile(function, dynamic=False)
+
+
 def bind(backend: str, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
     """`function(xp, *args)` ready to be timed on numpy or torch: moved, compiled and warmed up beforehand."""
     if backend in ("numpy", "scipy"):
@@ -139,7 +145,7 @@ def bind(backend: str, function: Callable[..., Any], *args: Any) -> Callable[[],
         return function(torch, *tensors)
 
     if backend == "torch.compile":
-        call = torch.compile(call, dynamic=False)
+        call = compiled(call)
         call(*moved)
     return lambda: call(*moved)
 

@@ -43,6 +43,12 @@ def in_tf32(run: Run) -> Any:
         torch.backends.cuda.matmul.allow_tf32 = False
 
 
+def compiled(function: Callable[..., Any]) -> Any:
+    """torch.compile for one shape: one expression serves many rows, and is compiled anew in each."""
+    torch._dynamo.reset()
+    return torch.compile(function, dynamic=False)
+
+
 def of_copy(share: float, moved: float) -> dict[str, float | None]:
     """The goal of at least so much of the rate of a copy, for a call that moves so many bytes."""
     return {COPY: moved / COPIED / share}
@@ -108,14 +114,14 @@ def rerank_into(m: Device, rows: int, dim: int, queries: int, count: int, halves
     k, ids = min(10, count), m.choose(rows, queries, count)
     mu, var = m.normal(rows, dim), m.uniform(rows, dim) + 0.1
     q, v = m.normal(queries, dim), m.uniform(queries, dim) + 0.1
-    compiled = torch.compile(lambda q, v, mu, var: mls_diagonal(q[:, None], v[:, None], mu[ids], var[ids]).topk(k))
+    fused = compiled(lambda q, v, mu, var: mls_diagonal(q[:, None], v[:, None], mu[ids], var[ids]).topk(k))
     for dtype, faster in ((torch.float32, 1.5 if halves else 1.0), (torch.float16, 3.0))[: 1 + halves]:
         gallery = pe.prepare(pe.Normal(mu.to(dtype), var.to(dtype)))
         moved = 2.0 * ids.numel() * dim * dtype.itemsize
         goals = {COMPILED: 1 / faster, **(of_copy(0.7, moved) if halves else {COPY: None})}
         sides = {
             "peaccel": Side(partial(pe.rerank, pe.Normal(q, v), gallery, ids, k), goals, moved),
-            COMPILED: lambda: compiled(q, v, mu, var),
+            COMPILED: lambda: fused(q, v, mu, var),
             COPY: copy(m),
         }
         same = partial(agree, tolerance=1e-4 if dtype == torch.float32 else 1e-2)
@@ -212,10 +218,10 @@ def by_divisions(m: Device, rows: int, dim: int) -> Row:
     mu, var = m.normal(rows, dim), m.uniform(rows, dim) + 0.1
     q, v = m.normal(queries, dim), m.uniform(queries, dim) + 0.1
     run = partial(pe.search, pe.Normal(q, v), pe.prepare(pe.Normal(mu, var)), 10)
-    compiled = torch.compile(mls_diagonal)
+    fused = compiled(mls_diagonal)
 
     def chunked() -> Any:
-        parts = [compiled(q[i : i + 8, None], v[i : i + 8, None], mu[None], var[None]) for i in range(0, queries, 8)]
+        parts = [fused(q[i : i + 8, None], v[i : i + 8, None], mu[None], var[None]) for i in range(0, queries, 8)]
         return torch.cat(parts).topk(10)
 
     sides = {
@@ -304,11 +310,10 @@ def square(m: Device, n: int, dim: int, diagonal: bool) -> Rows:
     """Of one size: isotropic MLS, cosine, vMF MLS and, where a user would write it, diagonal MLS."""
     q, g = (m.directions(n, dim).requires_grad_() for _ in range(2))
     v, w, k, c = ((m.uniform(n) * scale + low).requires_grad_() for scale, low in ((1, 0.1),) * 2 + ((500, 50),) * 2)
-    torch._dynamo.reset()
-    compiled, form = torch.compile(mls), partial(both_ways, m, n, dim)
+    fused, form = compiled(mls), partial(both_ways, m, n, dim)
 
     def by_torch() -> Any:
-        return compiled(q, v, g, w)
+        return fused(q, v, g, w)
 
     def product() -> Any:
         return q @ g.T
@@ -321,7 +326,7 @@ def square(m: Device, n: int, dim: int, diagonal: bool) -> Rows:
     yield from form("vMF mls", own, [q, k, g, c], None, {PRODUCTS: 1.3}, (product, [q, g]))
     if diagonal:
         v, w = ((m.uniform(n, dim) + 0.1).requires_grad_() for _ in range(2))
-        by_pairs = torch.compile(lambda q, v, g, w: mls_diagonal(q[:, None], v[:, None], g, w))
+        by_pairs = compiled(lambda q, v, g, w: mls_diagonal(q[:, None], v[:, None], g, w))
         own = lambda: pe.pairwise(pe.Normal(q, v), pe.Normal(g, w), "mls")  # noqa: E731
         peer: Run = lambda: by_pairs(q, v, g, w)  # noqa: E731
         yield from form("diagonal mls", own, [q, v, g, w], peer, {COMPILED: 0.5}, None)
@@ -404,9 +409,8 @@ def one_loss(m: Device, name: str, batch: int) -> Row:
         plain = partial(statement, loss, leaves, labels)
         goals, sides["plain torch"] = {"plain torch": 1.0}, step(plain)
         if batch in (256, 4096):
-            torch._dynamo.reset()
-            sides["plain torch, compiled"] = step(torch.compile(plain))
-            sides["peaccel, compiled"] = Side(step(torch.compile(own)), {"plain torch, compiled": None})
+            sides["plain torch, compiled"] = step(compiled(plain))
+            sides["peaccel, compiled"] = Side(step(compiled(own)), {"plain torch, compiled": None})
     elif batch in HIB_MS:
         goals[GOAL], sides[GOAL] = 1.0, HIB_MS[batch] / 1e3
     if not m.rehearse:

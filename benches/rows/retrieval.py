@@ -18,6 +18,7 @@ from benches.peers import (
     bind,
     candidates,
     compact,
+    compiled,
     doubled,
     faiss,
     flat_index,
@@ -240,9 +241,9 @@ def by_divisions(rows: int, dim: int) -> Row:
     q, g = fields("diagonal", queries, dim, seed=1), fields("diagonal", rows, dim, seed=2)
     pq, raw = distribution("diagonal", q), distribution("diagonal", g)
     tq, tg = tuple(map(torch.from_numpy, q)), tuple(map(torch.from_numpy, g))
-    scores = torch.compile(lambda a, b: pairwise(case)(torch, a, b), dynamic=False)
+    scores = compiled(lambda a, b: pairwise(case)(torch, a, b))
 
-    def compiled() -> Any:
+    def tiled() -> Any:
         parts = [scores(tuple(x[i : i + tile] for x in tq), tg) for i in range(0, queries, tile)]
         return torch.topk(torch.cat(parts), K)
 
@@ -260,7 +261,7 @@ def by_divisions(rows: int, dim: int) -> Row:
             partial(pe.search, pq, pe.prepare(raw, "mls"), K, "mls"), {peer: 1 / 8, eager: 1 / 80}
         ),
         "peaccel, raw": Side(partial(pe.search, pq, raw, K, "mls"), {peer: None}),
-        peer: compiled,
+        peer: tiled,
         eager: broadcast,
     }
     name = f"search diagonal mls, {queries} into {rows:,} x {dim}, top-{K}"

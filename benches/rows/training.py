@@ -14,11 +14,8 @@ from typing import Any
 import numpy as np
 
 from benches.data import PRIOR, distribution, fields, pe
-from benches.peers import CASES, CHECKED, pairwise, torch
+from benches.peers import CASES, CHECKED, compiled, pairwise, torch
 from benches.table import Row, Side, close
-
-if torch is not None:  # one expression is compiled for many works; from the ninth on it would run eagerly
-    torch._dynamo.config.recompile_limit = 64
 
 COMPILED, ALONE = "torch.compile", "peaccel, forward alone"
 DRAWS = {"hib": (8, 0.5), "neg_sampled_l2": (8, 0.5), "sampled_cosine": (8, 0.7), "el_nivmf": (5, 0.5)}
@@ -106,11 +103,11 @@ def forward(name: str, queries: int, rows: int, dim: int) -> Row:
     case = CASES[name]
     a, b = (fields(case.kind, n, dim, seed) for seed, n in ((1, queries), (2, rows)))
     function, (q, g) = pairwise(case), [tuple(map(torch.from_numpy, x)) for x in (a, b)]
-    compiled = torch.compile(lambda q, g: function(torch, q, g), dynamic=False)
+    fused = compiled(lambda q, g: function(torch, q, g))
     own = partial(pe.pairwise, distribution(case.kind, a), distribution(case.kind, b), case.score)
     sides = {
         "peaccel": Side(own, {COMPILED: 1.0, "one product": 2.2}),
-        COMPILED: lambda: compiled(q, g),
+        COMPILED: lambda: fused(q, g),
         "one product": lambda: q[0] @ g[0].T,
     }
     pairs, same = (queries * rows, "pair"), lambda own, other, _: close(own, other)
@@ -133,9 +130,9 @@ def all_pairs(name: str, queries: int, rows: int | None, faster: float) -> Row:
     q, g, every = sides()
     a = distribution(case.kind, tuple(q))
     b = a if rows is None else distribution(case.kind, tuple(g))
-    compiled = torch.compile(lambda *x: function(torch, x[: len(q)], x[-len(g) :]), dynamic=False)
+    fused = compiled(lambda *x: function(torch, x[: len(q)], x[-len(g) :]))
     of = f"{name}, {queries} x {'themselves' if rows is None else f'{rows:,}'} x {dim}"
-    peers = {COMPILED: lambda: compiled(*every), "torch eager": partial(function, torch, q, g)}
+    peers = {COMPILED: lambda: fused(*every), "torch eager": partial(function, torch, q, g)}
     goals, pairs = {COMPILED: 1 / faster, ALONE: 4.0}, (weights.numel(), "pair")
     scores = partial(pe.pairwise, a, b, case.score)
     return both(of, scores, every, weights, pairs, goals, peers, lambda *x: agree(exact, *x[:-1]))
@@ -155,10 +152,10 @@ def listed(name: str, form: str, faster: float) -> Row:
             return case.pair(torch, x[: len(q)], x[len(q) :])
         return case.pair(torch, tuple(y[:, None] for y in x[: len(q)]), tuple(y[ids] for y in x[len(q) :]))
 
-    compiled = torch.compile(peer, dynamic=False)
+    fused = compiled(peer)
     scores = partial(pe.paired, a, b, case.score) if paired else partial(pe.rescore, a, b, ids, case.score)
     of = f"{name}, {'paired 4,096' if paired else 'rescored 256 x 100'} x 128"
-    goals, peers = {COMPILED: 1 / faster, ALONE: 4.0}, {COMPILED: lambda: compiled(*q, *g)}
+    goals, peers = {COMPILED: 1 / faster, ALONE: 4.0}, {COMPILED: lambda: fused(*q, *g)}
     pairs = (weights.numel(), "pair")
 
     def same(*results: Any) -> None:
