@@ -131,10 +131,8 @@ def naive_tar(scores, same, far):
     positive = [s for s, y in zip(scores, same, strict=True) if y]
     if not negative or not positive:
         return math.nan, math.nan
-    k = round(len(negative) * far)
-    threshold = negative[k - 1] if k else np.nextafter(negative[0], math.inf)
-    if sum(s >= threshold for s in negative) > k:
-        threshold = np.nextafter(threshold, math.inf)
+    fitting = [t for t in scores if np.mean([s >= t for s in negative]) <= far]
+    threshold = min(fitting, default=math.inf)
     return np.mean([s >= threshold for s in positive]), np.mean([s >= threshold for s in negative])
 
 

@@ -67,14 +67,24 @@ def test_hand_cases():
 
 
 def naive_tar_at_far(scores, same, far):
-    """The lowest threshold of the scores, or just above one, that accepts no more than round(N far) of two classes."""
+    """The lowest threshold of the scores, or just above one, that accepts no more than a share of two classes."""
     negative = sorted(scores[same == 0], reverse=True)
-    k = round(len(negative) * far)
-    threshold = negative[k - 1] if k else np.nextafter(negative[0], math.inf)
-    if sum(s >= threshold for s in negative) > k:
-        threshold = np.nextafter(threshold, math.inf)
+    fitting = [t for t in scores if np.mean([s >= t for s in negative]) <= far]
+    threshold = min(fitting) if fitting else np.nextafter(negative[0], math.inf)
     accepted = scores >= threshold
     return threshold, accepted[same == 1].mean(), accepted[same == 0].mean()
+
+
+@pytest.mark.parametrize("n", [3, 10, 15, 29, 100, 1500])
+@pytest.mark.parametrize("far", [0.001, 0.01, 0.1, 0.29, 0.3, 1 / 3, 0.5, 0.7])
+def test_a_rate_that_is_asked_for_is_never_exceeded_and_reached_where_it_can_be(n, far):
+    """Nearest numbers exceeded it up to twice: 2 of 1500 for 0.001."""
+    rng = np.random.default_rng(n)
+    scores, same = rng.normal(size=2 * n), np.arange(2 * n) % 2
+    found = metrics.tar_at_far(scores, same, far, resamples=1)
+    assert far - 1 / n < found.attained_far <= far
+    as_searches = metrics.open_set(scores[same == 1], scores[same == 0]).at_fpir(far)
+    assert (as_searches.fpir, 1 - as_searches.fnir) == (found.attained_far, pytest.approx(found.tar))
 
 
 @pytest.mark.parametrize("far", [0, 1e-4, 0.02, 0.5, 1])
@@ -99,7 +109,7 @@ def test_intervals_against_a_bootstrap_that_draws_the_pairs(far):
     k, draws = round(400 * far), []
     for _ in range(4000):
         chosen = np.sort(rng.integers(0, 400, 400))  # places; a pair drawn twice has no equals of its own
-        threshold = negative[chosen[k - 1]] if k else np.nextafter(negative[chosen[0]], math.inf)
+        threshold = np.nextafter(negative[chosen[k]], math.inf)
         tar = (positive[rng.integers(0, 300, 300)] >= threshold).mean()
         draws.append((tar, (negative >= threshold).mean()))
     expected = np.quantile(draws, [0.05, 0.95], axis=0).T
@@ -115,9 +125,9 @@ def test_intervals_against_a_bootstrap_that_draws_the_pairs(far):
 
 
 def test_intervals_of_two_pairs():
-    """Of two draws of two pairs the higher pair is among them in 3 of 4 cases, which is where the threshold is it."""
+    """Two draws of two pairs are both the higher one in 1 of 4 cases, in which the threshold lies above it."""
     found = metrics.tar_at_far([9, 5, 2], [1, 0, 0], 0.5, level=0.6)
-    assert found.threshold_interval == (2, 5) and found.attained_far_interval == (0.5, 1)
+    assert found.threshold_interval == (5, 9) and found.attained_far_interval == (0, 0.5)
     assert metrics.tar_at_far([9, 5, 2], [1, 0, 0], 0.5, level=0.4).threshold_interval == (5, 5)
 
 
@@ -189,7 +199,7 @@ def test_the_area_under_a_roc_curve_is_the_share_of_pairs_won_and_half_of_the_ti
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_the_threshold_above_a_score_is_the_same_in_the_other_byte_order(dtype):
-    scores, same = np.array([0.5, 0.25, 0.75, 1], dtype), [0, 0, 1, 1]
+    scores, same = np.array([1, 0.25, 0.75, 0.5], dtype), [0, 0, 1, 1]
     above = metrics.tar_at_far(scores, same, 0, resamples=2).threshold
-    assert above == float(np.nextafter(dtype(0.5), dtype(1)))
+    assert above == float(np.nextafter(dtype(1), dtype(2)))
     assert metrics.tar_at_far(scores.astype(np.dtype(dtype).newbyteorder()), same, 0, resamples=2).threshold == above

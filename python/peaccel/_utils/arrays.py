@@ -337,7 +337,7 @@ def on_host(x: Array, owner: str = "", name: str = "") -> np.ndarray[Any, Any]:
     """
     if is_torch(x):
         if x.is_meta:
-            raise ValueError(f"{owner}: {name} is on meta, where tensors have no values")
+            raise ValueError(f"{owner or 'peaccel'}: {name or 'a tensor'} is on meta, where tensors have no values")
         return as_numpy(x.cpu())
     return as_numpy(x) if isinstance(x, np.ndarray) else from_given(owner, name, x)
 

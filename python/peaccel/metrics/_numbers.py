@@ -22,8 +22,9 @@ __all__ = [
 
 def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None) -> NDArray[Any]:
     """An array, a list, a column of a table or a tensor as an array of as many axes as "(Q, K)" has."""
+    x = on_host(x, owner, name) if is_torch(x) else x
     try:
-        array = from_given(owner, name, on_host(x) if is_torch(x) else x, dtype)
+        array = from_given(owner, name, x, dtype)
     except NotArrayError:
         raise
     except (TypeError, ValueError) as error:  # rows of different lengths, words for numbers

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.metrics._numbers import as_numbers, as_shares, require_length
-from peaccel.metrics.verification import above, as_far, as_pairs, thresholds
+from peaccel.metrics.verification import as_far, as_pairs, most_at
 
 __all__ = ["RejectVerification", "pair_uncertainty", "reject_verification"]
 
@@ -197,9 +197,8 @@ def _rates(accepted: Array, rejected: Array, far: float) -> tuple[float, float]:
     """TAR and attained FAR of ascending scores of one class and descending ones of two."""
     if not len(accepted) or not len(rejected):
         return np.nan, np.nan
-    k = round(len(rejected) * far)
-    threshold = thresholds(rejected, np.array([max(k - 1, 0)]), k == 0)
-    return above(accepted, threshold)[0] / len(accepted), above(rejected[::-1], threshold)[0] / len(rejected)
+    least = np.append(rejected, -np.inf)[most_at(far, len(rejected))]  # what lies above it may be accepted
+    return float((accepted > least).mean()), float((rejected > least).mean())
 
 
 def _oracle(accepted: Array, rejected: Array, out: int, far: float) -> float:
@@ -207,7 +206,7 @@ def _oracle(accepted: Array, rejected: Array, out: int, far: float) -> float:
     negatives = np.arange(max(0, out - len(accepted) + 1), min(out, len(rejected) - 1) + 1)
     if not len(negatives):
         return np.nan
-    k = np.round((len(rejected) - negatives) * far).astype(np.int64)
-    threshold = thresholds(rejected, negatives + np.maximum(k - 1, 0), k == 0)
+    least = np.append(rejected, -np.inf)[negatives + most_at(far, len(rejected) - negatives)]
     left = len(accepted) - (out - negatives)
-    return float((np.minimum(above(accepted, threshold), left) / left).max())
+    found = len(accepted) - np.searchsorted(accepted, least, side="right")
+    return float((np.minimum(found, left) / left).max())

@@ -203,9 +203,10 @@ def tar_at_far(
 ) -> TarAtFar:
     """Share of pairs of one class that are accepted where of pairs of two classes only a share `far` is.
 
-    The threshold is the k-th largest score of two classes, k = round(N far) of their N, and the next number above the
-    largest one for k = 0. Where the next score of two classes equals it, it is the next number above: no more than k
-    are accepted (the published threshold accepts all equals).
+    The threshold is the lowest of all scores that accepts at most this share, as that of `OpenSet.at_fpir`: the rate
+    that is asked for is never exceeded, equal scores are accepted together or not at all. Where no score is above those
+    that must be rejected, it is the next number above these. (The published threshold is the k-th largest score of two
+    classes, k = round(N far), and accepts all that equal it.)
 
     Parameters
     ----------
@@ -250,15 +251,16 @@ def tar_at_far(
     if resamples < 1 or not 0 < level < 1:
         raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
     rejected, accepted = np.sort(numbers[~flags])[::-1], np.sort(numbers[flags])
-    n, k = len(rejected), round(len(rejected) * far)
-    threshold = thresholds(rejected, np.array([max(k - 1, 0)]), k == 0, dtype)
+    n, k = len(rejected), most_at(far, len(rejected))
+    levels = np.append(rejected, -np.inf)  # of places; what lies above the level of place k may be accepted
+    threshold = lowest_above(np.sort(numbers), levels[[k]], dtype)
     tar = above(accepted, threshold) / len(accepted)
 
-    # The k-th largest of a draw of N of N is the score whose place is the k-th smallest of N uniform numbers, and how
-    # many of the others a draw accepts is binomial: neither needs the draw itself.
+    # The (k + 1)-th largest of a draw of N of N is the score whose place is the (k + 1)-th smallest of N uniform
+    # numbers, and how many of the others a draw accepts is binomial: neither needs the draw itself.
     rng = np.random.default_rng(seed)
-    places = rng.beta(max(k, 1), n - max(k, 1) + 1, resamples)
-    drawn = thresholds(rejected, np.minimum((places * n).astype(np.int64), n - 1), k == 0, dtype)
+    places = np.minimum((rng.beta(k + 1, n - k, resamples) * n).astype(np.int64), n - 1) if k < n else [n] * resamples
+    drawn = lowest_above(np.sort(numbers), levels[places], dtype)
     tars = rng.binomial(len(accepted), above(accepted, drawn) / len(accepted)) / len(accepted)
 
     def far_at(threshold: Array) -> Array:
@@ -286,13 +288,19 @@ def as_far(owner: str, far: float) -> float:
     return float(far)
 
 
-def thresholds(descending: Array, place: Array, over: bool | Array, dtype: Any = np.float64) -> Array:
-    """Lowest thresholds that accept none behind each place of the scores, and not that place either where `over`."""
-    score = descending[place]
-    behind = np.minimum(place + 1, len(descending) - 1)
-    equals = (place < behind) & (descending[behind] == score)
+def most_at(rate: float, n: Any) -> Any:
+    """The greatest k with k / n <= rate, of a number n or of several, for rates that are not to be exceeded."""
+    k = np.minimum(np.floor(n * rate).astype(np.int64) + 1, n)  # one more, as the product may be rounded down
+    return k - (k / n > rate)
+
+
+def lowest_above(ascending: Array, level: Array, dtype: Any) -> Array:
+    """The lowest of the scores above each level; where there is none the next number above it, in the scores' dtype, so
+    that it parts them there too."""
     unit = dtype if dtype in (np.float16, np.float32) else np.float64
-    return np.where(over | equals, np.nextafter(score.astype(unit), np.inf, dtype=unit).astype(np.float64), score)
+    place = np.searchsorted(ascending, level, side="right")
+    beyond = np.nextafter(level.astype(unit), np.inf, dtype=unit).astype(np.float64)
+    return np.where(place < len(ascending), ascending[np.minimum(place, len(ascending) - 1)], beyond)
 
 
 def above(ascending: Array, threshold: Array) -> Array:
