@@ -161,8 +161,8 @@ def equal_variances(rng: Any) -> Rows:
         name: [] for name in ("mls, neg_sq_l2", "mls, cosine; unit means", "mls, cosine; vMF", "llr, neg_sq_l2")
     }
     for g in (pe.Normal(mixed.mu, np.ones(len(mixed))), mixed):
-        normal = [pe.Normal(unit(d.mu), d.var) for d in (q, g)]
-        vmf = [pe.VonMisesFisher(d.mu, 32 / d.var) for d in normal]
+        normal: list[Any] = [pe.Normal(unit(d.mu), d.var) for d in (q, g)]
+        vmf: list[Any] = [pe.VonMisesFisher(d.mu, 32 / d.var) for d in normal]
         for name, sides in zip(rows, ((q, g), normal, vmf, (q, g)), strict=True):
             one, other = name.partition(";")[0].split(", ")
             one += ":prior_var=1" if one == "llr" else ""
