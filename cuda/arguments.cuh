@@ -117,7 +117,7 @@ static_assert(offsetof(DeviceMatrix, stored) == 16);
 static_assert(offsetof(DeviceMatrix, stride) == 24);
 static_assert(sizeof(DeviceMatrix) == 32);
 
-// What every kernel of a score is given; each reads the fields that concern it. T is the type that is computed in, S
+// The arguments of every kernel of a score; each reads the fields that concern it. T is the type that is computed in, S
 // that of the stored gallery: T, float16 or bfloat16.
 struct PairArgs {
     // T [Q, D], the queries' means.
@@ -188,7 +188,7 @@ static_assert(offsetof(PairArgs, list_ids) == 296);
 static_assert(offsetof(PairArgs, per_item) == 304);
 static_assert(sizeof(PairArgs) == 320);
 
-// What a kernel is given that fills `pairs.per_item` of one side.
+// The arguments of a kernel that fills `pairs.per_item` of one side.
 struct PerItemArgs {
     // The inputs, and where the numbers go.
     PairArgs pairs;
@@ -202,7 +202,8 @@ static_assert(offsetof(PerItemArgs, side) == 320);
 static_assert(offsetof(PerItemArgs, partials) == 328);
 static_assert(sizeof(PerItemArgs) == 336);
 
-// What a kernel is given that adds up the gradients of one side, whose items the kernel goes through. The gallery holds T.
+// The arguments of a kernel that adds up the gradients of one side, whose items the kernel goes through. The gallery holds
+// T.
 struct BackwardArgs {
     // The inputs, the candidates and which pairs.
     PairArgs pairs;
@@ -232,7 +233,7 @@ static_assert(offsetof(BackwardArgs, uncertainty) == 360);
 static_assert(offsetof(BackwardArgs, shared) == 368);
 static_assert(sizeof(BackwardArgs) == 376);
 
-// What scores that compare draws take beside their inputs.
+// The arguments of scores that compare draws, beside their inputs.
 struct DrawingArgs {
     // The seed, one number.
     const int64_t* seed;
@@ -261,7 +262,7 @@ static_assert(offsetof(DrawingArgs, made) == 48);
 static_assert(offsetof(DrawingArgs, orders) == 64);
 static_assert(sizeof(DrawingArgs) == 3232);
 
-// What bounds of tiles of gallery rows are made of, and where they are stored. A search numbers the rows that are
+// The inputs of the bounds of tiles of gallery rows, and where these are stored. A search numbers the rows that are
 // tested from `first` on, by their mean variance.
 struct Bounding {
     // [numbers], the row of each number.
@@ -282,7 +283,7 @@ static_assert(offsetof(Bounding, ranges) == 24);
 static_assert(offsetof(Bounding, sums) == 32);
 static_assert(sizeof(Bounding) == 40);
 
-// What a kernel is given that selects the best of given scores.
+// The arguments of a kernel that selects the best of given scores.
 struct TopKArgs {
     // T [Q, N], the scores of each query's items.
     DeviceMatrix scores;
@@ -305,7 +306,7 @@ static_assert(offsetof(TopKArgs, out_scores) == 80);
 static_assert(offsetof(TopKArgs, out_ids) == 88);
 static_assert(sizeof(TopKArgs) == 96);
 
-// What a sampler is given.
+// The arguments of a sampler.
 struct SampleArgs {
     // [N, D], the means; D >= 2 for von Mises-Fisher distributions.
     DeviceMatrix mu;
@@ -337,7 +338,7 @@ static_assert(offsetof(SampleArgs, cached_steps) == 104);
 static_assert(offsetof(SampleArgs, out) == 112);
 static_assert(sizeof(SampleArgs) == 120);
 
-// What a kernel is given that takes gradients through a sampler.
+// The arguments of a kernel that takes gradients through a sampler.
 struct SampleBackwardArgs {
     // The items and their noise; `out` is not used.
     SampleArgs items;
@@ -357,7 +358,7 @@ static_assert(offsetof(SampleBackwardArgs, by_uncertainty) == 136);
 static_assert(offsetof(SampleBackwardArgs, order) == 144);
 static_assert(sizeof(SampleBackwardArgs) == 1728);
 
-// What an elementwise function is given.
+// The arguments of an elementwise function.
 struct ElementwiseArgs {
     // [orders], the order or dimension: one for all elements, or one for each.
     const double* order;
@@ -377,7 +378,7 @@ static_assert(offsetof(ElementwiseArgs, out) == 24);
 static_assert(offsetof(ElementwiseArgs, n) == 32);
 static_assert(sizeof(ElementwiseArgs) == 40);
 
-// What a kernel is given that makes the table of a function for one order.
+// The arguments of a kernel that makes the table of a function for one order.
 struct TableArgs {
     // The order, one number.
     const double* order;
@@ -388,7 +389,7 @@ static_assert(offsetof(TableArgs, order) == 0);
 static_assert(offsetof(TableArgs, table) == 8);
 static_assert(sizeof(TableArgs) == 16);
 
-// What a function is given that goes by a table.
+// The arguments of a function that reads a table.
 struct TabulatedArgs {
     // The table.
     const void* table;

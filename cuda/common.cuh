@@ -1,4 +1,4 @@
-// What every kernel file starts from: how a kernel is declared, numbers and their bits, rows in memory.
+// The prelude of every kernel file: how a kernel is declared, numbers and their bits, rows in memory.
 //
 // All of cuda/ also compiles with a host compiler after `-include tests/host_cuda.hpp`, which runs the threads of a
 // block as fibers: kernels are tested whole where there is no GPU.

@@ -1,4 +1,4 @@
-// What drivers give to a formula of a pair of items, and the derivatives that it returns.
+// The inputs of a formula of a pair of items, and the derivatives that it returns.
 #pragma once
 
 #include "common.cuh"
@@ -31,7 +31,7 @@ struct PerItem {
 };
 static_assert(sizeof(PerItem) == PER_ITEM_NUMBERS * sizeof(double));
 
-// What a formula of one inner product is given of a pair. Gradients are by the first item. The number that a value is
+// The inputs of a formula of one inner product. Gradients are by the first item. The number that a value is
 // differentiated by is a Dual (numerics/dual.cuh).
 template <typename X, typename N, typename V>
 struct DotPairOf {

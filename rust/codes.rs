@@ -97,7 +97,7 @@ impl<T: Float> Query<T> {
     }
 }
 
-/// What the codes of a row say of its inner product with a query.
+/// A bound of the inner product of a row with a query, from the row's codes.
 #[derive(Clone, Copy, Default)]
 pub struct Product {
     /// The inner product with `scale * c`.
@@ -111,7 +111,7 @@ pub struct Product {
     pub number: f64,
 }
 
-/// What the codes of each of the first `out.len()` rows say; those beyond are prefetched, as they come next.
+/// The bounds from the codes of the first `out.len()` rows; those beyond are prefetched, as they come next.
 ///
 /// With a query a and unit roundoff u, the sum over integers errs by at most D u |a| |c|, hence, times the scale, by D u |a| (|b| +
 /// |r|), of which the share of |r| is within 1 % of |a| |r| (D u < 0.01); where products are subnormal, by half the smallest number

@@ -18,7 +18,7 @@ mod backward;
 mod pair;
 mod tiles;
 pub use backward::{backward, Gradients, Wanted};
-pub use pair::{PairKernel, PairScore};
+pub use pair::{DynKernel, PairKernel};
 pub use tiles::{
     by_items, by_tiles, pairs_by_items, pairwise, pairwise_of_one_set, ItemGradients, Tile, TileGradient, QUERIES,
 };
@@ -130,7 +130,7 @@ pub fn segment(dim: usize) -> usize {
 /// Scores of equal rows: `out[i]` is that of query `i` and gallery row `i`. Unless `saved` is empty, `saved[i]` becomes what the
 /// gradient of that pair needs again.
 pub fn paired<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     out: &mut [T],
     saved: &mut [T],
     interrupted: &dyn Fn() -> bool,
@@ -177,7 +177,7 @@ fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<
 /// Scores of listed pairs: `out[i * K + c]` is that of query `i` and gallery row `candidates[i, c]`, -infinity for id -1.
 /// `saved` is written likewise, as in [`paired`].
 pub fn candidates<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     op: &str,
     candidates: View<i64>,
     out: &mut [T],
@@ -205,7 +205,7 @@ pub fn candidates<T: Float>(
 }
 
 /// The best k candidates of each query.
-pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>, best: Best<T>) -> Result<(), Error> {
+pub fn rerank<T: Float>(pair: &dyn DynKernel<T>, op: &str, candidates: View<i64>, best: Best<T>) -> Result<(), Error> {
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
     let (queries, count, k) = (candidates.rows(), candidates.stored(), best.k);
     let find = |query: usize, candidates: &[i64], top: &mut TopK<T>| {
@@ -232,7 +232,7 @@ pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>
 
 /// Calls `take(position, score, saved)` for each of a query's rows.
 fn scores_of<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     query: usize,
     rows: &[usize],
     save: bool,
@@ -249,7 +249,7 @@ fn scores_of<T: Float>(
     }
 }
 
-/// What a search for the best rows returns, and how it is stopped.
+/// The results of a search for the best rows, and how it is stopped.
 pub struct Best<'a, T> {
     /// How many rows to find for each query.
     pub k: usize,
@@ -261,7 +261,7 @@ pub struct Best<'a, T> {
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
-/// What the tasks of a search find for one query.
+/// The results that the tasks of a search find for one query.
 pub trait Found: Send {
     /// Nothing found yet, of the best k.
     fn new(k: usize) -> Self;
@@ -339,7 +339,7 @@ pub fn search_by_shards<T: Float>(
 }
 
 /// Exact top-k by scoring every pair.
-pub fn search<T: Float>(pair: &dyn PairScore<T>, best: Best<T>) -> Result<usize, Error> {
+pub fn search<T: Float>(pair: &dyn DynKernel<T>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery) = (pair.inputs().mu1.rows(), pair.inputs().mu2.rows());
     let segment = segment(pair.inputs().dim());
     search_by_shards(queries, gallery, 16, segment, best, &|queries, rows, floors, tops| {

@@ -1,6 +1,6 @@
 //! The one error type. A message is one line that names the argument, what was expected and what was got.
 
-/// What can go wrong: an argument, before any work is done; CUDA; an interrupt.
+/// The errors: of an argument, before any work is done; of CUDA; an interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A value, shape or range that is not allowed.

@@ -69,7 +69,7 @@ mod text {
     pub trait InCuda {
         /// Its name in C++; that of the elements for an array.
         fn name() -> String;
-        /// What follows the name of an array.
+        /// The text after the name of an array.
         fn dimensions() -> String {
             String::new()
         }

@@ -137,7 +137,7 @@ fn tile_queries() -> usize {
     dispatch(Width)
 }
 
-/// What is done with the inner products of one query and the rows of one panel, both counted from the first packed one.
+/// A consumer of the inner products of one query with the rows of one panel, both counted from the first packed one.
 pub trait Epilogue<T: Float> {
     /// A limit for each query, padding included: a panel whose products are all below it is not visited.
     fn limits(&self) -> &[T];
@@ -193,7 +193,7 @@ impl<T: Float> Kernel for Products<'_, T> {
 /// roundings, and the terms of a run stay in the first-level cache.
 pub const RUN: usize = 128;
 
-/// What is done with the inner products of a row and all packed rows.
+/// A consumer of the inner products of a row with all packed rows.
 pub trait Strip<T> {
     /// Takes the inner products of row `row`; those beyond the last packed row are to be passed over.
     fn take(&mut self, row: usize, products: &mut [T]);
@@ -426,7 +426,7 @@ fn add_to<S: Simd, T: Float>(x: V<S, T>, out: &mut [T]) {
     }
 }
 
-/// What the rows of panels are multiplied by, for each of Q sums: at most N rows.
+/// The multipliers of the rows of panels, for each of Q sums: at most N rows.
 trait Terms<T, const N: usize> {
     /// The factor of row `d` of the panels in sum `q`.
     fn at(&self, q: usize, d: usize) -> T;

@@ -19,7 +19,7 @@ pub enum Stream {
     Query = 0,
     /// The gallery of a sampled score.
     Gallery = 1,
-    /// What a user draws with `sample`.
+    /// Draws of `sample`.
     User = 2,
 }
 

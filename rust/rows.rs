@@ -8,11 +8,11 @@ use std::ops::Range;
 /// The largest number of rows on either side of a tile.
 pub const ROWS: usize = 64;
 
-/// What `DIFFERENCE` says: sums run over differences of rows, or over the rows or the products of their elements.
+/// Meaning of `DIFFERENCE`: sums run over differences of rows, or over the rows or the products of their elements.
 pub const DIFFERENCES: bool = true;
 /// The other value of `DIFFERENCE`, see [`DIFFERENCES`].
 pub const PRODUCTS: bool = false;
-/// What `FIRST` says of weights: their first index is that of the rows which are added to.
+/// Meaning of `FIRST` for weights: their first index is that of the rows which are added to.
 pub const ROWS_FIRST: bool = true;
 /// The other value of `FIRST`: the first index is that of the others.
 pub const OTHERS_FIRST: bool = false;

@@ -78,7 +78,7 @@ __device__ void bound_tiles(const PairArgs& args, const Bounding& bounding) {
     }
 }
 
-// What a thread holds of its four rows of one side: their means, and their variances, then r (queries) or w (gallery).
+// The registers of a thread for its four rows of one side: their means, and their variances, then r (queries) or w (gallery).
 template <typename F, typename S, bool GALLERY>
 struct DiagSide {
     static constexpr int LOADS = SieveShape::LOADS;

@@ -23,7 +23,7 @@
 #include "../formulas/dot.cuh"
 #include "tensor.cuh"
 
-// What a thread holds of one side: the numbers that it loads in a step, and four sums of squares of each of its rows.
+// The registers of a thread for one side: the numbers that it loads in a step, and four sums of squares of each of its rows.
 template <typename F, typename S, bool GALLERY>
 struct SieveSide {
     const PairArgs& args;

@@ -1,4 +1,4 @@
-// What the sieves share: products of rows rounded to tf32, by tensor cores, and the survivors, rows that are not ruled
+// The common part of the sieves: products of rows rounded to tf32, by tensor cores, and the survivors, rows that are not ruled
 // out. A block takes 128 queries and 128 gallery rows, 32 numbers of each at a time; a warp takes 64 queries and 32
 // rows.
 //

@@ -17,7 +17,7 @@ __device__ __noinline__ AtEdge value_of(const Formula& formula, Dimension x) {
 }
 
 template <typename T_, template <typename> class Formula>
-struct DiagScore {
+struct DiagKernel {
     using T = T_;
     static constexpr int ARRAYS = 2;
     static constexpr bool ROW = Formula<T>::ROW;
@@ -62,7 +62,7 @@ struct DiagScore {
 
     Formula<T> formula;
 
-    __device__ explicit DiagScore(const PairArgs& args) : formula(number(args, 0), number(args, 1)) {}
+    __device__ explicit DiagKernel(const PairArgs& args) : formula(number(args, 0), number(args, 1)) {}
     static __device__ double number(const PairArgs& args, int n) {
         return !ROW && n < args.shared.stored ? double(row_of<T>(args.shared, 0)[n]) : NAN;
     }
@@ -161,11 +161,11 @@ struct DiagScore {
     }
 };
 
-SCORE(mls_diagonal, DiagScore, Mls)
-SCORE(neg_mahalanobis_diagonal, DiagScore, NegMahalanobis)
-SCORE(llr_diagonal, DiagScore, Llr)
-SCORE(overlap_diagonal, DiagScore, Overlap)
-SCORE(neg_kl_diagonal, DiagScore, NegKl)
+SCORE(mls_diagonal, DiagKernel, Mls)
+SCORE(neg_mahalanobis_diagonal, DiagKernel, NegMahalanobis)
+SCORE(llr_diagonal, DiagKernel, Llr)
+SCORE(overlap_diagonal, DiagKernel, Overlap)
+SCORE(neg_kl_diagonal, DiagKernel, NegKl)
 
 // The sieve of searches by mls.
 using Bounded = With<PairArgs, Bounding>;

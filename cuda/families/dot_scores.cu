@@ -27,7 +27,7 @@ struct Powers {
 };
 
 template <typename T_, typename Formula>
-struct DotScore {
+struct DotKernel {
     using T = T_;
     static constexpr int ARRAYS = 1;
     static constexpr bool ROW = false;
@@ -57,9 +57,9 @@ struct DotScore {
 
     Formula formula;
 
-    __device__ explicit DotScore(const PairArgs& args)
+    __device__ explicit DotKernel(const PairArgs& args)
         : formula(double(args.mu1.stored), number(args, 0), number(args, 1)) {}
-    __device__ DotScore(const PairArgs& args, const TwoOrders& orders)
+    __device__ DotKernel(const PairArgs& args, const TwoOrders& orders)
         : formula(double(args.mu1.stored), number(args, 0), number(args, 1), Orders{&orders}) {}
     static __device__ double number(const PairArgs& args, int n) {
         return n < args.shared.stored ? double(row_of<T>(args.shared, 0)[n]) : NAN;
@@ -122,7 +122,7 @@ struct DotScore {
         for (int mask = WARP / 2; mask > 0; mask /= 2) greatest = fmax(greatest, __shfl_xor_sync(FULL, greatest, mask));
         return greatest > 0 && is_finite(greatest) ? -ilogb(greatest) : 0;
     }
-    // What is made of an item alone, or null where no memory was given for them.
+    // The numbers per item, or null where no memory was given for them.
     static __device__ const PerItem* per_item_of(const PairArgs& args, int side, int64_t row) {
         const PerItem* const all = static_cast<const PerItem*>(args.per_item[side]);
         return all ? all + row : nullptr;
@@ -158,7 +158,7 @@ struct DotScore {
     __device__ Partials partials(const PairArgs& args, bool query, int64_t item, int64_t other, double weight,
                              double* totals) const {
         const int64_t q = query || other < 0 ? item : other, g = other < 0 ? NONE : query ? other : item;
-        const Numbers<DotScore> numbers = sum_pairs<DotScore, T>(*this, args, q, g);
+        const Numbers<DotKernel> numbers = sum_pairs<DotKernel, T>(*this, args, q, g);
         DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, 0, 0, nullptr, nullptr};
         Powers powers;
         if constexpr (LENGTHS) powers = scaled<T>(args, pair, q, g, other >= 0);
@@ -216,15 +216,15 @@ __device__ void make_per_item(const F& f, const PerItemArgs& args) {
     SIEVE_OF(op, BFloat16, f32_bf16)
 
 #define SIEVED_SCORE(op, Formula) \
-    SCORE(op, DotScore, Formula)  \
+    SCORE(op, DotKernel, Formula)  \
     SIEVE(op)
 DOT_FORMULAS(SIEVED_SCORE)
 
 #define SIEVED_VMF_SCORE(op, Formula)            \
-    SCORE_WITH(op, DotScore, Formula, TwoOrders) \
+    SCORE_WITH(op, DotKernel, Formula, TwoOrders) \
     PER_ITEM(op)                                 \
     SIEVE(op)
 VMF_FORMULAS(SIEVED_VMF_SCORE)
 
 // hib has no sieve, as its quadrature is not monotone in x.
-SCORE_WITH(hib_isotropic, DotScore, MatchProbability, TwoOrders)
+SCORE_WITH(hib_isotropic, DotKernel, MatchProbability, TwoOrders)

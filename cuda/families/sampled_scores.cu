@@ -55,7 +55,7 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
     }
 }
 
-// What is made of a gallery item alone, or null where no memory was given for them.
+// The numbers per gallery item, or null where no memory was given for them.
 __device__ inline const PerItemShape* per_item_of(const PairArgs& args, int64_t row) {
     const PerItemShape* const all = static_cast<const PerItemShape*>(args.per_item[GALLERY]);
     return all ? all + row : nullptr;

@@ -25,7 +25,7 @@ shared_with_cuda! {
         pub ratio: Order,
     }
 
-    /// What every kernel of a score is given; each reads the fields that concern it. T is the type that is computed in, S
+    /// The arguments of every kernel of a score; each reads the fields that concern it. T is the type that is computed in, S
     /// that of the stored gallery: T, float16 or bfloat16.
     pub struct PairArgs {
         /// T [Q, D], the queries' means.
@@ -74,7 +74,7 @@ shared_with_cuda! {
         pub per_item: [u64; 2] as "void*",
     }
 
-    /// What a kernel is given that fills `pairs.per_item` of one side.
+    /// The arguments of a kernel that fills `pairs.per_item` of one side.
     pub struct PerItemArgs {
         /// The inputs, and where the numbers go.
         pub pairs: PairArgs,
@@ -84,7 +84,8 @@ shared_with_cuda! {
         pub partials: i64,
     }
 
-    /// What a kernel is given that adds up the gradients of one side, whose items the kernel goes through. The gallery holds T.
+    /// The arguments of a kernel that adds up the gradients of one side, whose items the kernel goes through. The gallery holds
+    /// T.
     pub struct BackwardArgs {
         /// The inputs, the candidates and which pairs.
         pub pairs: PairArgs,
@@ -105,7 +106,7 @@ shared_with_cuda! {
         pub shared: u64 as "void*",
     }
 
-    /// What scores that compare draws take beside their inputs.
+    /// The arguments of scores that compare draws, beside their inputs.
     pub struct DrawingArgs {
         /// The seed, one number.
         pub seed: u64 as "const int64_t*",
@@ -125,7 +126,7 @@ shared_with_cuda! {
         pub orders: TwoOrders,
     }
 
-    /// What bounds of tiles of gallery rows are made of, and where they are stored. A search numbers the rows that are
+    /// The inputs of the bounds of tiles of gallery rows, and where these are stored. A search numbers the rows that are
     /// tested from `first` on, by their mean variance.
     pub struct Bounding {
         /// [numbers], the row of each number.
@@ -140,7 +141,7 @@ shared_with_cuda! {
         pub sums: u64 as "float*",
     }
 
-    /// What a kernel is given that selects the best of given scores.
+    /// The arguments of a kernel that selects the best of given scores.
     pub struct TopKArgs {
         /// T [Q, N], the scores of each query's items.
         pub scores: DeviceMatrix,
@@ -156,7 +157,7 @@ shared_with_cuda! {
         pub out_ids: u64 as "int64_t*",
     }
 
-    /// What a sampler is given.
+    /// The arguments of a sampler.
     pub struct SampleArgs {
         /// [N, D], the means; D >= 2 for von Mises-Fisher distributions.
         pub mu: DeviceMatrix,
@@ -178,7 +179,7 @@ shared_with_cuda! {
         pub out: u64 as "void*",
     }
 
-    /// What a kernel is given that takes gradients through a sampler.
+    /// The arguments of a kernel that takes gradients through a sampler.
     pub struct SampleBackwardArgs {
         /// The items and their noise; `out` is not used.
         pub items: SampleArgs,
@@ -192,7 +193,7 @@ shared_with_cuda! {
         pub order: Order,
     }
 
-    /// What an elementwise function is given.
+    /// The arguments of an elementwise function.
     pub struct ElementwiseArgs {
         /// [orders], the order or dimension: one for all elements, or one for each.
         pub order: u64 as "const double*",
@@ -206,7 +207,7 @@ shared_with_cuda! {
         pub n: i64,
     }
 
-    /// What a kernel is given that makes the table of a function for one order.
+    /// The arguments of a kernel that makes the table of a function for one order.
     pub struct TableArgs {
         /// The order, one number.
         pub order: u64 as "const double*",
@@ -214,7 +215,7 @@ shared_with_cuda! {
         pub table: u64 as "void*",
     }
 
-    /// What a function is given that goes by a table.
+    /// The arguments of a function that reads a table.
     pub struct TabulatedArgs {
         /// The table.
         pub table: u64 as "const void*",
@@ -231,9 +232,9 @@ shared_with_cuda! {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct With<Args, More> {
-    /// What every kernel of the driver takes.
+    /// The arguments of every kernel of the driver.
     pub args: Args,
-    /// What the formulas take beside it.
+    /// The arguments of the formulas beside them.
     pub more: More,
 }
 

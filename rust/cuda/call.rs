@@ -4,7 +4,7 @@ use super::arguments::{DeviceMatrix, PairArgs, PerItemArgs, TwoOrders, With};
 use super::constants::{LISTED, PAIRED, PAIRWISE};
 use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
-use crate::kernels::score::{Facts, Family};
+use crate::kernels::pair_op::{Facts, Family};
 use crate::special::bessel::Order;
 
 /// The type that a score is computed in, and the one that the gallery is stored in.
@@ -100,11 +100,11 @@ pub type Lists = (u64, u64);
 /// The call of a score.
 #[derive(Clone, Copy)]
 pub struct Call {
-    /// What the kernel is.
+    /// The kind of kernel.
     pub kernel: &'static Facts,
     /// Where it runs.
     pub at: Place,
-    /// What it computes in, and what the gallery is stored in.
+    /// The types of the computation and of the stored gallery.
     pub types: Types,
     /// The arrays.
     pub inputs: DeviceInputs,

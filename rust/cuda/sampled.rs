@@ -14,7 +14,7 @@ const MOST_WORKSPACE: usize = 1 << 28;
 /// Blocks that keep a multiprocessor busy.
 const BLOCKS: u32 = 8;
 
-/// What a score draws.
+/// The draws of a score.
 #[derive(Clone, Copy)]
 pub struct Drawing {
     /// Address of the seed, int64; 0 where nothing is random.

@@ -7,7 +7,7 @@ use super::libcuda::{driver, Launch, Place};
 use super::tiles::{Tiling, GRID_Y};
 use crate::drivers::Prune;
 use crate::error::Error;
-use crate::kernels::score::Sieve;
+use crate::kernels::pair_op::Sieve;
 
 /// Bytes of a sieve's shared memory: of each side two buffers of tf32 numbers.
 const SIEVE_BYTES: usize = 2 * 2 * SIEVE_TILE * SIEVE_STRIDE * 4;
@@ -38,7 +38,7 @@ pub struct Workspace {
     pub survivors: u64,
     /// Address of the number of each query's survivors, int32 [Q], all 0.
     pub counts: u64,
-    /// What bounds of tiles are made of, and where they are stored.
+    /// The inputs of the bounds of tiles, and where these are stored.
     pub bounding: Bounding,
 }
 

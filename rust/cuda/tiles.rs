@@ -7,7 +7,7 @@ use super::constants::{
 };
 use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
-use crate::kernels::score::Family;
+use crate::kernels::pair_op::Family;
 
 /// The most that CUDA lets `gridDim.y` be.
 pub(super) const GRID_Y: usize = 65_535;

@@ -1,6 +1,6 @@
 //! Gradients of scores as sums over pairs, once for each query and once for each gallery row.
 
-use super::{check_candidates, listed, tiles, Gradient, PairScore, Pairs, Rows, Side, BLOCK};
+use super::{check_candidates, listed, tiles, DynKernel, Gradient, Pairs, Rows, Side, BLOCK};
 use crate::error::Error;
 use crate::parallel;
 use crate::simd::Float;
@@ -36,7 +36,7 @@ pub struct Wanted {
 /// Adds the gradient of item `row` of one side over its pairs: the rows `others` of the other side, the pairs' positions among
 /// the scores and their weights.
 fn add_gradient<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     side: Side,
     row: usize,
     others: Rows,
@@ -87,7 +87,7 @@ const SHARED_BLOCK: usize = 64;
 
 /// Gradients of sum(weights * scores) with respect to the inputs. `weights` has the shape of the scores.
 pub fn backward<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     op: &str,
     pairs: Pairs,
     weights: &[T],
@@ -126,7 +126,7 @@ pub fn backward<T: Float>(
 
 /// Writes the gradients of the queries over their candidates, if they are found, and adds that of the shared row.
 fn add_queries<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     candidates: &View<i64>,
     weights: &[T],
     (query, found): ((&mut [T], &mut [T]), bool),
@@ -160,7 +160,7 @@ fn add_queries<T: Float>(
 
 /// Writes the gradients of the gallery's rows over the queries that name them.
 fn add_gallery<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     candidates: &View<i64>,
     weights: &[T],
     gallery: (&mut [T], &mut [T]),

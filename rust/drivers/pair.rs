@@ -42,7 +42,7 @@ pub trait PairKernel: Sync + Sized {
     #[inline(always)]
     fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [Self::Elem]], _saved: &mut [&mut [Self::Elem]]) {
         for (i, out) in tile.queries.zip(out) {
-            PairScore::score(self, Rows::Same(i), Rows::From(tile.gallery.start), out, &mut []);
+            DynKernel::score(self, Rows::Same(i), Rows::From(tile.gallery.start), out, &mut []);
         }
     }
 
@@ -78,7 +78,7 @@ pub trait PairKernel: Sync + Sized {
 
 /// A score of pairs as the drivers see it: a [`PairKernel`] on the SIMD level in use, or a family that takes lanes by dispatches
 /// of its own alone. Drivers take it as `dyn`, so that they are compiled once for all scores.
-pub trait PairScore<T>: Sync {
+pub trait DynKernel<T>: Sync {
     /// See [`PairKernel::inputs`].
     fn inputs(&self) -> &Inputs<'_, T>;
     /// See [`PairKernel::score_saving`].
@@ -97,7 +97,7 @@ pub trait PairScore<T>: Sync {
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>);
     /// Where a family finds gradients with respect to numbers that it makes of each item alone, such as its draws: how many
     /// there are per item. `backward_tile` then adds these gradients up in place of those with respect to mu, and
-    /// [`PairScore::finish`] applies the chain rule.
+    /// [`DynKernel::finish`] applies the chain rule.
     fn per_item_width(&self, _side: Side) -> Option<usize> {
         None
     }
@@ -111,7 +111,7 @@ pub trait PairScore<T>: Sync {
     fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
 
-impl<T: Float, P: PairKernel<Elem = T>> PairScore<T> for P {
+impl<T: Float, P: PairKernel<Elem = T>> DynKernel<T> for P {
     fn inputs(&self) -> &Inputs<'_, T> {
         PairKernel::inputs(self)
     }

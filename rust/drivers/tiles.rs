@@ -1,6 +1,6 @@
 //! All pairs of queries and gallery rows, a tile at a time: scores and gradients.
 
-use super::{Gradient, Gradients, Inputs, PairScore, Rows, Side, BLOCK};
+use super::{DynKernel, Gradient, Gradients, Inputs, Rows, Side, BLOCK};
 use crate::error::Error;
 use crate::parallel;
 use crate::rows;
@@ -30,7 +30,7 @@ pub struct TileGradient<'a, T> {
 
 /// Gradients of consecutive items, row after row.
 pub struct ItemGradients<'a, T> {
-    /// Gradients with respect to mu [n, D], or to the numbers per item where `PairScore::per_item_width` says that there are
+    /// Gradients with respect to mu [n, D], or to the numbers per item where `DynKernel::per_item_width` says that there are
     /// any.
     pub mu: &'a mut [T],
     /// Gradients with respect to the uncertainty input, [n, 1] or [n, D].
@@ -59,7 +59,7 @@ pub const QUERIES: usize = 16;
 /// All scores: `out[i * G + j]` is that of query `i` and gallery row `j`. `saved`, unless it is empty, is written likewise with
 /// what the gradient of each pair needs again.
 pub fn pairwise<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     out: &mut [T],
     saved: &mut [T],
     interrupted: &dyn Fn() -> bool,
@@ -99,7 +99,7 @@ const LARGEST_BLOCK: usize = 256;
 /// [`pairwise`] of a set with itself, by a score that is the same when the two items change places: blocks of scores below the
 /// diagonal are copies of those above it.
 pub fn pairwise_of_one_set<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     out: &mut [T],
     saved: &mut [T],
     interrupted: &dyn Fn() -> bool,
@@ -136,7 +136,7 @@ pub fn pairwise_of_one_set<T: Float>(
 struct MirroredPart<'a, T> {
     tile: Tile,
     scores: [Vec<&'a mut [T]>; 2],
-    /// What is saved; none where nothing is.
+    /// The saved numbers; none where nothing is saved.
     saved: [Vec<&'a mut [T]>; 2],
 }
 
@@ -155,8 +155,8 @@ fn queries_of_part(queries: usize, segments: usize, most: usize) -> usize {
     queries.div_ceil(blocks).next_multiple_of(QUERIES).clamp(QUERIES, most)
 }
 
-/// Scores any number of queries and gallery rows tile by tile, by [`PairScore::tile`].
-pub fn by_tiles<T: Float>(pair: &dyn PairScore<T>, all: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+/// Scores any number of queries and gallery rows tile by tile, by [`DynKernel::tile`].
+pub fn by_tiles<T: Float>(pair: &dyn DynKernel<T>, all: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
     for (block, out) in out.chunks_mut(BLOCK).enumerate() {
         let first = all.queries.start + block * BLOCK;
         let queries = first..first + out.len();
@@ -194,7 +194,7 @@ struct ScorePart<'a, T> {
 }
 
 /// Adds the gradients of a tile, item by item; `weights` are those of its pairs.
-pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
+pub fn by_items<T: Float>(pair: &dyn DynKernel<T>, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
     let Tile { queries, gallery } = tile;
     if let Some(items) = &mut out.query {
         for (k, (mu, uncertainty)) in items.items(queries.len()).enumerate() {
@@ -214,7 +214,7 @@ pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>
 }
 
 /// Adds the gradients of pairs of equal rows, item by item.
-pub fn pairs_by_items<T: Float>(pair: &dyn PairScore<T>, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
+pub fn pairs_by_items<T: Float>(pair: &dyn DynKernel<T>, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
     let n = rows.len();
     if let Some(items) = &mut out.query {
         for ((i, weight), (mu, uncertainty)) in rows.clone().zip(weights.chunks(1)).zip(items.items(n)) {
@@ -244,7 +244,7 @@ struct PairedPart<'a, T> {
 
 /// Gradients of sum(weights * scores) over pairs of equal rows. Blocks have a fixed size, which fixes the order of summation.
 pub fn backward_paired<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     weights: &[T],
     out: Gradients<T>,
     interrupted: &dyn Fn() -> bool,
@@ -349,7 +349,7 @@ struct FinishPart<'a, T> {
 /// The longer side is cut into parts, each of which adds up the gradients of its items and its share of the other side's; shares
 /// are added in order. The number of parts depends on sizes alone, and so do the bits.
 pub fn backward<T: Float>(
-    pair: &dyn PairScore<T>,
+    pair: &dyn DynKernel<T>,
     weights: &[T],
     out: Gradients<T>,
     interrupted: &dyn Fn() -> bool,
@@ -389,7 +389,7 @@ pub fn backward<T: Float>(
 
 /// All pairs of two sides, whose gradients are added up part by part.
 struct AllPairs<'a, T> {
-    pair: &'a dyn PairScore<T>,
+    pair: &'a dyn DynKernel<T>,
     weights: View<'a, T>,
     /// Whether both sides are one set, whose gradients by both are added up together, by a score that is the same when the two items
     /// change places: a tile then stands for its mirror image, too.
@@ -401,7 +401,7 @@ struct AllPairs<'a, T> {
 }
 
 impl<'a, T: Float> AllPairs<'a, T> {
-    fn new(pair: &'a dyn PairScore<T>, weights: &'a [T], together: bool) -> Self {
+    fn new(pair: &'a dyn DynKernel<T>, weights: &'a [T], together: bool) -> Self {
         let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = pair.inputs();
         let bytes = |side, rows: usize| {
             pair.per_item_width(side).map_or(0, |width| rows.saturating_mul(width * size_of::<T>()))

@@ -15,8 +15,8 @@ use crate::drivers::{
     BLOCK,
 };
 use crate::error::Error;
+use crate::kernels::pair_op::{BoxedKernel, Facts, Family, PairOp, Purpose, Request};
 use crate::kernels::samplers::Normals;
-use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
 use crate::simd::{dispatch, prefetch, AllLanes, Float, Simd, V};
 use crate::special::log::ln;
 use crate::view::View;
@@ -43,7 +43,7 @@ use listed::Listed;
 use sums::{Loaded, Product, Sums, GROUP, LOGS};
 
 /// A formula over its inputs: the family's pair function.
-pub struct DiagScore<'a, T, F> {
+pub struct DiagKernel<'a, T, F> {
     /// The arrays; uncertainties are variances [N, D] or, constant, [N, 1]; the shared row is dense [1, D] or empty.
     pub inputs: Inputs<'a, T>,
     /// The maths of the score.
@@ -53,7 +53,7 @@ pub struct DiagScore<'a, T, F> {
 }
 
 /// The kernels of the family.
-pub const KERNELS: [&[Score]; 2] = [likelihoods::KERNELS, overlaps::KERNELS];
+pub const KERNELS: [&[PairOp]; 2] = [likelihoods::KERNELS, overlaps::KERNELS];
 
 /// The facts of a kernel of the family.
 const fn facts<F: Formula>(name: &'static str, shared: &'static str) -> Facts {
@@ -61,9 +61,9 @@ const fn facts<F: Formula>(name: &'static str, shared: &'static str) -> Facts {
 }
 
 /// The pair function of this formula.
-fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
+fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> BoxedKernel<'a, T> {
     let prune = if let Purpose::Search(_, prune) = request.purpose { prune } else { Prune::Auto };
-    Ok(Box::new(DiagScore { inputs: request.inputs, formula, prune }))
+    Ok(Box::new(DiagKernel { inputs: request.inputs, formula, prune }))
 }
 
 /// The numbers beyond the end of a row, where its last vector is padded: v + w is 1, whose logarithm MLS takes, and a - b is 0.
@@ -120,8 +120,8 @@ struct Parts {
     significands: [f64; LOGS],
 }
 
-impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    /// What the padding beyond the end of a row adds to the base-2 logarithms of the products.
+impl<T: Float, F: Formula> DiagKernel<'_, T, F> {
+    /// The share of the padding beyond the end of a row in the base-2 logarithms of the products.
     fn beyond(&self) -> [f64; LOGS] {
         let (_, under_logs) = self.formula.by_dimension(BEYOND);
         let places = self.inputs.mu1.stored().next_multiple_of(T::LANES) - self.inputs.mu1.stored();
@@ -254,7 +254,7 @@ impl Dimension {
     }
 }
 
-impl<T: Float, F: Formula> PairKernel for DiagScore<'_, T, F> {
+impl<T: Float, F: Formula> PairKernel for DiagKernel<'_, T, F> {
     type Elem = T;
 
     fn inputs(&self) -> &Inputs<'_, T> {
@@ -340,7 +340,7 @@ impl<T: Float, F: Formula> PairKernel for DiagScore<'_, T, F> {
     }
 }
 
-impl<T: Float, F: Formula> DiagScore<'_, T, F> {
+impl<T: Float, F: Formula> DiagKernel<'_, T, F> {
     /// The number of elements of the gradient with respect to the shared row, 0 where it is not wanted. None where the row holds
     /// the formula's own parameters: their gradient is found by the slow path, dimension by dimension.
     fn shared_numbers(&self, wanted: &[T]) -> Option<usize> {

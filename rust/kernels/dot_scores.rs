@@ -11,8 +11,8 @@ use crate::drivers::{
     segment, Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES,
 };
 use crate::error::Error;
+use crate::kernels::pair_op::{BoxedKernel, Facts, Family, PairOp, Purpose, Request, Sieve};
 use crate::kernels::samplers::Normals;
-use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};
 use crate::panels::Packed;
 use crate::rows::{self, reduce, DIFFERENCES, PRODUCTS};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Simd, V};
@@ -37,7 +37,7 @@ use formulas::{differentiated, scored, Partials, PER_ITEM};
 pub use formulas::{Formula, Pair};
 
 /// A formula with its input arrays: the family's pair function.
-pub struct DotScore<'a, T, F> {
+pub struct DotKernel<'a, T, F> {
     /// The arrays; the shared row holds the formula's parameters that all pairs share, if any.
     pub inputs: Inputs<'a, T>,
     /// The maths of the score.
@@ -53,7 +53,7 @@ pub struct DotScore<'a, T, F> {
 }
 
 /// The kernels of the family.
-pub const KERNELS: [&[Score]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KERNELS, match_probability::KERNELS];
+pub const KERNELS: [&[PairOp]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KERNELS, match_probability::KERNELS];
 
 /// The facts of a kernel of this formula.
 const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared: &'static str) -> Facts {
@@ -63,17 +63,17 @@ const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared
 }
 
 /// The pair function of this formula.
-fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
+fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> BoxedKernel<'a, T> {
     let (packed, codes, saved) = match request.purpose {
         Purpose::Scores(_) => (None, None, None),
         Purpose::Rerank(_, codes) => (None, codes.filter(|_| F::SIEVED), None),
         Purpose::Search(packed, _) => (packed, None, None),
         Purpose::Gradients(saved) => (None, None, saved),
     };
-    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, codes, saved, norms: OnceLock::new() }))
+    Ok(Box::new(DotKernel { inputs: request.inputs, formula, packed, codes, saved, norms: OnceLock::new() }))
 }
 
-/// What a formula takes of a block of pairs, as float64 arrays from which pairs are loaded into lanes.
+/// The inputs of a formula for a block of pairs, as float64 arrays from which pairs are loaded into lanes.
 struct Block {
     x: [f64; BLOCK],
     norms: ([f64; BLOCK], [f64; BLOCK]),
@@ -83,7 +83,7 @@ struct Block {
     scaled: u64,
 }
 
-/// What is made of the items of one side of a block alone, an array for each number; empty for a formula without any.
+/// Numbers per item of one side of a block, an array for each; empty for a formula without any.
 type PerItem = Vec<[f64; BLOCK]>;
 
 /// A filler for unused pairs and inputs: 1 is a valid uncertainty of any kind.
@@ -302,7 +302,7 @@ impl<T: Float, const DIFFERENCE: bool, const NORMS: bool> Kernel for MakeBlock<'
     }
 }
 
-impl<T: Float, F: Formula> DotScore<'_, T, F> {
+impl<T: Float, F: Formula> DotKernel<'_, T, F> {
     /// Writes `n` pairs to an empty block; `known` are their squared distances or inner products, if these were written down.
     fn fill(&self, block: &mut Block, (q, g): (Rows, Rows), n: usize, partials: bool, known: Option<&[T]>) {
         let (inputs, needed) = (&self.inputs, known.is_none() && (!partials || F::BY_X));
@@ -321,7 +321,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         block.per_item = (queries, self.per_item((&uncertainties.1, &norms.1), n, false, partials));
     }
 
-    /// What is made of each of `n` items alone, of its uncertainty and norm. With `same`, all are one item, computed once.
+    /// The numbers of each of `n` items alone, from its uncertainty and norm. With `same`, all are one item, computed once.
     fn per_item(
         &self,
         (uncertainties, norms): (&[f64; BLOCK], &[f64; BLOCK]),
@@ -365,7 +365,7 @@ fn accumulate_pair<T: Float, F: Formula>(mu: &mut [T], row: &[T], other: &[T], b
     }
 }
 
-impl<T: Float, F: Formula> PairKernel for DotScore<'_, T, F> {
+impl<T: Float, F: Formula> PairKernel for DotKernel<'_, T, F> {
     type Elem = T;
 
     fn inputs(&self) -> &Inputs<'_, T> {
@@ -441,7 +441,7 @@ impl<T: Float, F: Formula> PairKernel for DotScore<'_, T, F> {
     }
 }
 
-impl<T: Float, F: Formula> DotScore<'_, T, F> {
+impl<T: Float, F: Formula> DotKernel<'_, T, F> {
     /// Adds the gradients of one item over its listed pairs; `known` holds their squared distances or inner products, if these
     /// were written down.
     #[inline(always)]

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!               pe.rerank(queries, gallery, candidates, k, "mls")        of von Mises-Fisher items
-//!                   retrieval/prepared.py  plan
+//!                   retrieval/plan.py  plan
 //!                   checks; the score says by both kinds which op it is, mls_vmf, and what it is given of each item
 //!               ops.Inputs  mu1, uncertainty1, mu2, uncertainty2, shared     here mu, kappa, mu, kappa, offset
-//!                   ops/_dispatch: numpy or torch, host or GPU
+//!                   ops/_dispatch  kernels_of: numpy or torch, host or GPU
 //!          ┌──────────────────────┴───────────────────────┐
 //!     ops/_numpy, ops/_cpu                            ops/_cuda
 //!         layouts, outputs                                workspaces, outputs
@@ -17,7 +17,7 @@
 //!         Array -> View, float32 or float64               addresses -> Call
 //!          │                                              │
 //!     kernels/table.rs  find                          kernels/table.rs  facts
-//!         name -> Score -> DotScore<T, MlsVmf>            name -> Facts
+//!         name -> PairOp -> DotKernel<T, MlsVmf>            name -> Facts
 //!          │                                              │
 //!     drivers.rs  rerank                              cuda/pairs.rs  rerank
 //!         queries among threads, the best k               grid and shared memory, libcuda.rs
@@ -39,7 +39,7 @@
 pub mod bessel;
 pub mod diag_scores;
 pub mod dot_scores;
+pub mod pair_op;
 pub mod sampled_scores;
 pub mod samplers;
-pub mod score;
 pub mod table;

@@ -10,7 +10,7 @@
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
 
 use crate::drivers::{
-    by_tiles, pairs_by_items, search, segment, Best, Gradient, Inputs, PairScore, Rows, Side, Tile, TileGradient,
+    by_tiles, pairs_by_items, search, segment, Best, DynKernel, Gradient, Inputs, Rows, Side, Tile, TileGradient,
     QUERIES,
 };
 use crate::error::Error;
@@ -212,7 +212,7 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         };
         let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.uncertainty1, 0, Stream::Query), n);
         let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, first, Stream::Gallery), n);
-        // What is used less than twice, as a rule, costs less to be made again than to be stored.
+        // Draws that are used less than twice, on average, cost less to be made again than to be stored.
         let sizes = comparison.sizes(dim, (queries.n, gallery.n));
         let most = |rows: usize, size: usize| {
             let bytes = size.max(1) * size_of::<T>();
@@ -312,7 +312,7 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
 }
 
 /// Nothing here takes lanes but by the dispatches above: all of it is compiled for no level.
-impl<T, C, P, R> PairScore<T> for SampledScore<'_, T, C, P, R>
+impl<T, C, P, R> DynKernel<T> for SampledScore<'_, T, C, P, R>
 where
     T: Normals,
     C: Comparison<T>,

@@ -77,12 +77,12 @@ pub trait Sampler: Sync {
         mu: &mut [T],
         uncertainty: &mut [T],
     );
-    /// What `backward` needs of up to eight draws, computed together; `order` is the Bessel order D/2.
+    /// The inputs of `backward` for up to eight draws, computed together; `order` is the Bessel order D/2.
     fn partials<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)])
         -> [HeightPartials; LANES];
 }
 
-/// What the gradient of a von Mises-Fisher draw takes: w, sqrt(1 - w^2) and dw/dkappa.
+/// The numbers of a von Mises-Fisher draw that its gradient reads: w, sqrt(1 - w^2) and dw/dkappa.
 #[derive(Clone, Copy, Default)]
 pub struct HeightPartials {
     w: f64,

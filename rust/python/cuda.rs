@@ -14,7 +14,7 @@ use crate::kernels::sampled_scores::DRAWS;
 use crate::kernels::table;
 use pyo3::prelude::*;
 
-/// What the embedded kernels are compiled for, the CUDA version of the driver (13000 for 13.0), or why there is none.
+/// The architectures of the embedded kernels, the CUDA version of the driver (13000 for 13.0), or why there is none.
 #[pyfunction]
 pub fn cuda_info() -> (&'static str, i32, Option<String>) {
     match cuda::driver() {
@@ -99,11 +99,11 @@ fn set_per_item(call: &mut Call, per_item: &PerItem) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a score that compares draws takes: the seed (none where nothing is random), the number of draws, a workspace, and the
-/// draws of queries and gallery [n, N, D] where they have been made.
+/// The arguments of a score that compares draws: the seed (none where nothing is random), the number of draws, a workspace, and
+/// the draws of queries and gallery [n, N, D] where they have been made.
 type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Option<DeviceArray>);
 
-/// What a call draws; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how
+/// The draws of a call; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how
 /// large the workspace must be.
 fn drawing(call: &Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<Option<Drawing>, Error> {
     let op = call.kernel.name;

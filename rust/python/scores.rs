@@ -6,7 +6,7 @@ use crate::codes::{self, Codes};
 use crate::drivers::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::error::Error;
 use crate::kernels::dot_scores;
-use crate::kernels::score::{Draws, Facts, Family, Purpose, Request, Scored};
+use crate::kernels::pair_op::{Draws, Facts, Family, Purpose, Request, Scored};
 use crate::kernels::table;
 use crate::panels::{self, Packed};
 use crate::parallel;

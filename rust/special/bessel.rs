@@ -232,7 +232,7 @@ pub fn log_ive_dxx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>
     p.bend / divisor / divisor
 }
 
-/// What turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v = 0.
+/// The factor from theta to d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v = 0.
 #[inline(always)]
 fn theta_divisor<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>, bounded: V<S, f64>) -> V<S, f64> {
     order.v().if_greater(0.0, x, bounded.max(x))

@@ -24,7 +24,7 @@ const EXP_MINUS_64: f64 = 1.603_810_890_548_638e-28;
 /// Beyond this phi(z) and Phi(-z) are 0.
 const FAR: f64 = 60.0;
 
-/// What the function and its derivatives are made of.
+/// The terms of the function and of its derivatives.
 struct Parts<X> {
     /// |z|.
     a: X,

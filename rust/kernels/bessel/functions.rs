@@ -18,7 +18,7 @@ pub trait Quantity: 'static {
     fn value<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>;
 }
 
-/// What the table of a function holds.
+/// The contents of the table of a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tabulated {
     /// The function has no table.

@@ -10,9 +10,9 @@ use std::f64::consts::LN_2;
 
 /// How means are shifted and scaled, dimension by dimension.
 pub struct Frame {
-    /// What is subtracted from all means.
+    /// The row that is subtracted from all means.
     pub centre: Vec<f64>,
-    /// What they are multiplied by after that: powers of two.
+    /// The factors after that, powers of two.
     pub scale: Vec<f64>,
 }
 
@@ -47,7 +47,7 @@ fn rounded<T: Float>(x: f64) -> f64 {
     T::from_f64(x).to_f64()
 }
 
-/// What the features of queries and rows refer to.
+/// The reference of the features of queries and rows.
 pub struct Reference {
     frame: Frame,
     /// The variances r, one per dimension.

@@ -22,14 +22,14 @@ use super::bound::Frame;
 use super::formulas::Formula;
 use super::sieve::{column, score_survivors, Pairs, PanelRows, ProductBound, Widened};
 use super::sums::OffsetSums;
-use super::{at, DiagScore};
+use super::{at, DiagKernel};
 use crate::drivers::{self, Best, Inputs};
 use crate::error::Error;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
 /// Finds the best `k` rows of every query by minus the divergence with this share; returns how many pairs were scored.
-pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, share: f64, best: Best<T>) -> Result<usize, Error> {
+pub fn search<T: Float, F: Formula>(score: &DiagKernel<T, F>, share: f64, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let Ok(last) = u32::try_from(gallery) else { return drivers::search(score, best) };
     // Few queries do not pay for computing the rows' features.

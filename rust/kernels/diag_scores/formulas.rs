@@ -57,7 +57,7 @@ pub trait Formula: Copy + Sync {
     }
     /// How many numbers [`Formula::per_item`] makes.
     const PER_ITEM: usize = 0;
-    /// What the partial derivatives need of one item alone, made once for all of its pairs; `shared` holds the
+    /// The numbers of one item that the partial derivatives read, made once for all of its pairs; `shared` holds the
     /// shared numbers and their reciprocals.
     #[inline(always)]
     fn per_item<S: Simd, T: Float>(

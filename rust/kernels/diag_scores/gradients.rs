@@ -7,7 +7,7 @@
 //! pairs of weight 0 left out, and NaN outside the domain.
 
 use super::formulas::{Dimension, Formula, Item, PairPartials, PER_ITEM};
-use super::{at, DiagScore};
+use super::{at, DiagKernel};
 use crate::drivers::{Inputs, ItemGradients, Side};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 
@@ -401,7 +401,7 @@ pub fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR];
     [[first * x[0][1], first * x[0][0]], [second * x[1][1], second * x[1][0]]]
 }
 
-impl<T: Float, F: Formula> DiagScore<'_, T, F> {
+impl<T: Float, F: Formula> DiagKernel<'_, T, F> {
     /// Adds the gradients of all pairs, by the careful path if `careful` or if the fast path may be wrong.
     pub fn add_gradients(&self, pairs: &AllPairs<T>, out: &mut Out<T>, careful: bool) {
         if careful || !self.added::<T>(pairs, out, false) {

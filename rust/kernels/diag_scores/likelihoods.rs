@@ -6,7 +6,7 @@ use super::formulas::{Dimension, Formula, Item, PairPartials, Range, PER_ITEM};
 use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
 use super::{facts, pair_function};
 use crate::drivers::Side;
-use crate::kernels::score::{score, Score};
+use crate::kernels::pair_op::{pair_op, PairOp};
 use crate::simd::{Float, Simd, V};
 
 /// Mutual likelihood score: with s = v + w, `-1/2 sum [ (a - b)^2 / s + log s + log 2 pi ]`.
@@ -277,8 +277,8 @@ impl Formula for Llr {
 
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
-pub const KERNELS: &[Score] = &[
-    score!(facts::<Mls>("mls_diagonal", "none").with_bounds_of_tiles(), |r| Mls),
-    score!(facts::<NegMahalanobis>("neg_mahalanobis_diagonal", "none"), |r| NegMahalanobis),
-    score!(facts::<Llr>("llr_diagonal", "prior_var"), |r| Llr),
+pub const KERNELS: &[PairOp] = &[
+    pair_op!(facts::<Mls>("mls_diagonal", "none").with_bounds_of_tiles(), |r| Mls),
+    pair_op!(facts::<NegMahalanobis>("neg_mahalanobis_diagonal", "none"), |r| NegMahalanobis),
+    pair_op!(facts::<Llr>("llr_diagonal", "prior_var"), |r| Llr),
 ];

@@ -62,8 +62,8 @@ pub struct ListedGradients<'a, 'b, F, T> {
     pub by_shared: &'a mut [T],
 }
 
-/// What the pairs of a call share: the shared row, and, padded to whole groups of vectors, its reciprocals and what the formula
-/// makes of the common item. Each is empty where the formula does not take it.
+/// The numbers that all pairs of a call share: the shared row, and, padded to whole groups of vectors, its reciprocals and what
+/// the formula makes of the common item. Each is empty where the formula does not take it.
 struct SharedByPairs<'a, T> {
     shared: &'a [T],
     inverses: &'a [T],

@@ -70,7 +70,7 @@ pub struct EquivalentMls<'a> {
     rows: &'a [Offset],
     /// Whether a mean differs from the query's own mean.
     pub moved: bool,
-    /// What the rows' variances are multiplied by.
+    /// The factor of the rows' variances.
     pub var_scale: f64,
 }
 

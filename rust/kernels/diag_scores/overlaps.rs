@@ -6,7 +6,7 @@ use super::formulas::{Dimension, Formula, Item, PairPartials, Range, PER_ITEM};
 use super::sums::{Loaded, OffsetSums, Sums, LOGS};
 use super::{facts, pair_function};
 use crate::drivers::Side;
-use crate::kernels::score::{score, Score};
+use crate::kernels::pair_op::{pair_op, PairOp};
 use crate::simd::{Float, Simd, V};
 use std::f64::consts::PI;
 
@@ -237,7 +237,7 @@ impl Formula for NegKl {
 
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
-pub const KERNELS: &[Score] = &[
-    score!(facts::<Overlap>("overlap_diagonal", "powers"), |r| Overlap { powers: r.both() }),
-    score!(facts::<NegKl>("neg_kl_diagonal", "share"), |r| NegKl { share: r.shared(0) }),
+pub const KERNELS: &[PairOp] = &[
+    pair_op!(facts::<Overlap>("overlap_diagonal", "powers"), |r| Overlap { powers: r.both() }),
+    pair_op!(facts::<NegKl>("neg_kl_diagonal", "share"), |r| NegKl { share: r.shared(0) }),
 ];

@@ -30,7 +30,7 @@ use super::formulas::Formula;
 use super::mls::{self, EquivalentMls, Offset};
 use super::scan::Scan;
 use super::sieve::{score_survivors, Pairs, ProductBound};
-use super::DiagScore;
+use super::DiagKernel;
 use crate::drivers::{self, Best, Inputs, Prune};
 use crate::simd::{ascending, dispatch, prefetch, Float};
 use crate::topk::TopK;
@@ -53,7 +53,7 @@ const WORTH: f64 = 0.95;
 const TRIAL: (usize, usize, usize) = (16, 1024, 256);
 
 /// Finds the best `k` rows of every query; returns how many pairs were scored.
-pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> Result<usize, crate::error::Error> {
+pub fn search<T: Float, F: Formula>(score: &DiagKernel<T, F>, best: Best<T>) -> Result<usize, crate::error::Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let Ok(last) = u32::try_from(gallery) else { return drivers::search(score, best) };
     if dim == 0 || queries < FEW {
@@ -111,7 +111,7 @@ fn time_by_bound(dim: usize, queries: usize, left: f64) -> f64 {
 ///
 /// A trial's thresholds are scores that about k rows of the gallery reach; its rows are as similar as those of a bucket. A search
 /// begins with lower thresholds, and leaves about twice as many pairs.
-fn share_left<T: Float, F: Formula>(score: &DiagScore<T, F>, offset: &[Offset], k: usize) -> f64 {
+fn share_left<T: Float, F: Formula>(score: &DiagKernel<T, F>, offset: &[Offset], k: usize) -> f64 {
     let (inputs, (queries, seeds, rows)) = (&score.inputs, TRIAL);
     let (gallery, queries) = (inputs.mu2.rows(), 0..queries.min(inputs.mu1.rows()));
     let sample = |count: usize| (0..count).map(|place| (place * (gallery / count)) as u32).collect::<Vec<_>>();
@@ -132,7 +132,7 @@ fn share_left<T: Float, F: Formula>(score: &DiagScore<T, F>, offset: &[Offset], 
 
 /// The search of a block of queries over a shard of the gallery.
 struct Task<'a, 'b, T, F> {
-    score: &'a DiagScore<'b, T, F>,
+    score: &'a DiagKernel<'b, T, F>,
     mls: &'a EquivalentMls<'a>,
     order: &'a [u32],
     queries: Range<usize>,
@@ -199,7 +199,7 @@ struct BucketQuery {
     offset: Offset,
 }
 
-/// What the bound takes of a group of rows.
+/// The numbers of a group of rows that the bound reads.
 #[derive(Default)]
 struct GroupRange {
     /// The least of the sums of logarithms.

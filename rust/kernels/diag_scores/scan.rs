@@ -29,7 +29,7 @@
 use super::mls::{EquivalentMls, Offset};
 use super::sieve::{column, PanelRows, Widened};
 use super::sums::GROUP;
-use crate::drivers::{self, Inputs, PairScore, Rows, AHEAD};
+use crate::drivers::{self, DynKernel, Inputs, Rows, AHEAD};
 use crate::simd::{prefetch, Float, Kernel, Simd, V};
 use crate::topk::TopK;
 use std::f64::consts::{LN_2, PI};
@@ -43,7 +43,7 @@ const RANGE: f64 = 32_768.0; // 2^15
 /// The scan of a block of queries over some positions of `order`, a group of rows at a time; the same for all scores with logarithms,
 /// and for all without.
 pub struct Scan<'a, T, const LOGS: bool> {
-    pub score: &'a dyn PairScore<T>,
+    pub score: &'a dyn DynKernel<T>,
     pub mls: &'a EquivalentMls<'a>,
     pub queries: Range<usize>,
     /// The row at each position.
@@ -93,7 +93,7 @@ fn extremes_of<S: Simd, T: Float>(
     all
 }
 
-/// What padding has for a mean and a variance, which adds nothing.
+/// The mean and variance of padding, which add nothing.
 const PADDING: (f64, f64) = (0.0, 0.5);
 
 /// Writes a query's means times 2^-k and variances times 4^-k, by turns, and padding.
@@ -264,9 +264,9 @@ fn rough<S: Simd, T: Float, const LOGS: bool>(query: &[T], panel: &[T]) -> V<S, 
     rational.mul_add(shrunk, logs) + 0.0 * rational
 }
 
-/// What a rough score must not exceed, and what becomes of the pairs that it does not rule out.
+/// The greatest rough score that passes, and what becomes of the pairs that pass.
 struct RoughSieve<'a, T> {
-    score: &'a dyn PairScore<T>,
+    score: &'a dyn DynKernel<T>,
     first_query: usize,
     /// The offsets of the queries.
     queries: Vec<Offset>,
@@ -281,7 +281,8 @@ struct RoughSieve<'a, T> {
     moved: Vec<f64>,
     /// Whether the score has logarithms; without them it is -R, and not half of it.
     logs: bool,
-    /// What the rough scores of the group at hand leave out of -2 MLS, D (log 2 pi + 2 k log 2); 0 without logarithms.
+    /// The terms of -2 MLS that the rough scores of the group at hand leave out, D (log 2 pi + 2 k log 2); 0 without
+    /// logarithms.
     constant: f64,
     /// The offsets of the group's rows: the middle of their values, and the greatest of their sizes and rational parts.
     group: Offset,

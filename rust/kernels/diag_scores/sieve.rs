@@ -1,8 +1,8 @@
 //! Search by an inner product that bounds a score: matrix products rule most pairs out, the rest are scored.
 
 use super::formulas::Formula;
-use super::DiagScore;
-use crate::drivers::{self, PairScore, Rows};
+use super::DiagKernel;
+use crate::drivers::{self, DynKernel, Rows};
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::simd::{set_bits, Float, Simd, V};
 use crate::topk::TopK;
@@ -13,14 +13,14 @@ use std::ops::Range;
 pub trait ProductBound<T> {
     /// Writes the features of `rows` as panels, padded with anything, and what each row's inner products start with.
     fn pack_features(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]);
-    /// What the inner product of a query, counted from the first of the block, and one of these rows must reach for the pair
+    /// The least inner product of a query, counted from the first of the block, with one of these rows for the pair
     /// function's score to reach a threshold; NaN or -infinity where that is not known.
     fn limit(&self, query: usize, threshold: f64) -> f64;
 }
 
 /// The pairs of a block of queries and the rows at some positions.
 pub struct Pairs<'a, 'b, T, F> {
-    pub score: &'a DiagScore<'b, T, F>,
+    pub score: &'a DiagKernel<'b, T, F>,
     pub queries: Range<usize>,
     /// Rows in the order in which they are visited.
     pub rows: &'a [u32],
@@ -61,7 +61,7 @@ pub fn score_survivors<T: Float, F: Formula>(
     sieve.scored
 }
 
-/// What [`PanelRows`] reads rows of halves into.
+/// The buffer into which [`PanelRows`] widens rows of halves.
 pub type Widened<T> = [(Vec<T>, Vec<T>); 16];
 
 /// Means and variances of a panel's rows, one row per lane; lanes without one repeat the last.
@@ -115,11 +115,11 @@ fn transpose<S: Simd, T: Float>(rows: &[&[T]], range: Range<usize>, columns: &mu
 
 /// The pairs that the bound does not rule out, on their way to being scored.
 struct BoundSieve<'a, 'b, T, F> {
-    score: &'a DiagScore<'b, T, F>,
+    score: &'a DiagKernel<'b, T, F>,
     first_query: usize,
     floors: &'a [f64],
     tops: &'a mut [TopK<T>],
-    /// What an inner product must reach, for each query.
+    /// The least inner product that passes, for each query.
     limits: Vec<T>,
     /// The rows of each query that wait to be scored together.
     pending: Vec<Vec<usize>>,
@@ -144,7 +144,7 @@ impl<T: Float, F: Formula> BoundSieve<'_, '_, T, F> {
         if rows.is_empty() {
             return;
         }
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(rows), scores, &mut []);
+        DynKernel::score(self.score, Rows::Same(self.first_query + query), Rows::List(rows), scores, &mut []);
         self.scored += rows.len();
         for (&row, &score) in rows.iter().zip(scores.iter()) {
             self.tops[query].push(score, row as i64);

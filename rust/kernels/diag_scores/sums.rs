@@ -1,4 +1,4 @@
-//! What formulas add up in lanes: rational parts, and products under logarithms as significands and exponents.
+//! Sums of formulas in lanes: rational parts, and products under logarithms as significands and exponents.
 
 use crate::simd::{Float, Lanes, Register, Simd};
 use crate::special::log::ln;

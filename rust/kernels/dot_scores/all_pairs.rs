@@ -12,7 +12,7 @@
 
 use super::formulas::{Formula, Pair, PER_ITEM};
 use super::lengths::{has_lengths, in_range, of_pairs, scaled_norm, write_scaled};
-use super::{sq_norms, DotScore, Facing, Numbers, Values, NO_NUMBERS};
+use super::{sq_norms, DotKernel, Facing, Numbers, Values, NO_NUMBERS};
 use crate::drivers::{by_tiles, Tile, BLOCK};
 use crate::panels::{self, RowTiles, Strip};
 use crate::rows::{convert, reduce, Square, DIFFERENCES};
@@ -45,7 +45,7 @@ const TOGETHER: usize = 24;
 /// With fewer queries or gallery rows than this, panels are so empty that the pair function is faster.
 const FEWEST: usize = 8;
 
-/// What pairs take of the items of one side alone, in blocks of items with fillers at the end.
+/// The numbers per item of one side, in blocks of items with fillers at the end.
 struct Side<T> {
     norms: Vec<T>,
     /// The uncertainties, and each of the numbers per item, in the rows' own type, where scores are plain.
@@ -60,7 +60,7 @@ struct Buffers<T> {
     panels: Vec<T>,
 }
 
-impl<T: Float, F: Formula> DotScore<'_, T, F> {
+impl<T: Float, F: Formula> DotKernel<'_, T, F> {
     /// Whether all pairs of the call are scored in panels.
     pub fn in_panels(&self) -> bool {
         let (queries, gallery) = (self.inputs.mu1.rows(), self.inputs.mu2.rows());
@@ -124,7 +124,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// The squared distances or inner products of all pairs of a tile, as [`DotScore::score_all`] finds them.
+    /// The squared distances or inner products of all pairs of a tile, as [`DotKernel::score_all`] finds them.
     pub fn x_of_tile(&self, tile: &Tile, out: &mut Square<T>) {
         let norms = if F::DIFFERENCE { self.norms_of(tile) } else { (&[][..], &[][..]) };
         let n = tile.gallery.len();
@@ -277,7 +277,7 @@ impl<T: Float> Strip<T> for Columns<T> {
 
 /// All pairs of some queries with packed gallery rows.
 struct AllPairs<'a, 'b, T, F> {
-    score: &'a DotScore<'b, T, F>,
+    score: &'a DotKernel<'b, T, F>,
     /// The first query and the first gallery row.
     first: (usize, usize),
     /// How many gallery rows there are.

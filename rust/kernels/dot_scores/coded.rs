@@ -4,7 +4,7 @@ use super::filter::{slack, smallest};
 use super::formulas::{Formula, Query};
 use super::lengths::in_range;
 use super::pool::{Passed, Pool, Weigh, WEIGHED};
-use super::{sq_norms, DotScore};
+use super::{sq_norms, DotKernel};
 use crate::codes::{self, Codes, Product};
 use crate::drivers::Found;
 use crate::simd::{dispatch, Float};
@@ -20,7 +20,7 @@ pub const LONG: usize = 8;
 /// out of a row, too. By Cauchy and Schwarz, no inner product is larger than the product of the lengths, so that bounds never
 /// reach beyond what a formula takes.
 pub fn best<T: Float, F: Formula>(
-    score: &DotScore<T, F>,
+    score: &DotKernel<T, F>,
     codes: &Codes,
     query: usize,
     rows: &[usize],

@@ -3,7 +3,7 @@
 use super::formulas::{Group, Query};
 use super::lengths::{has_lengths, in_range};
 use super::pool::{Passed, Pool, Weigh};
-use super::{sq_norms, DotScore, Formula};
+use super::{sq_norms, DotKernel, Formula};
 use crate::drivers::{self, Best};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Finds the best `k` rows of every query: panels rule rows out, the pair function scores the others, or all if k is much of the
 /// gallery. Returns how many it scored.
-pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Result<usize, Error> {
+pub fn search<T: Float, F: Formula>(score: &DotKernel<T, F>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let long = best.k.saturating_mul(if dim < 256 { LONG.0 } else { LONG.1 }) >= gallery;
     if !F::SIEVED || dim == 0 || long || (queries < FEW && score.packed.is_none()) {
@@ -86,7 +86,7 @@ fn scattered(n: usize) -> Vec<usize> {
 
 /// One task of a search: a block of queries over a shard of the gallery, given by the numbers of its groups and a group's rows.
 fn scan<T: Float, F: Formula>(
-    score: &DotScore<T, F>,
+    score: &DotKernel<T, F>,
     queries: Range<usize>,
     order: &[i64],
     (groups, group): (&[usize], usize),
@@ -141,7 +141,7 @@ fn scan<T: Float, F: Formula>(
 /// Shows the filter the inner products of the rows of a group, from position `first` on; they are packed into `buffer` unless the
 /// gallery is prepared.
 fn products<T: Float, F: Formula>(
-    score: &DotScore<T, F>,
+    score: &DotKernel<T, F>,
     tiles: &QueryTiles<T>,
     (first, order): (usize, &[i64]),
     starts: &[T],
@@ -199,10 +199,10 @@ pub fn smallest<T: Float>(dim: usize) -> f64 {
 /// sieves, but rows whose norm or uncertainty is NaN do not count in a group: a NaN is not among the best while there is a
 /// threshold.
 struct Filter<'a, 'b, T, F> {
-    score: &'a DotScore<'b, T, F>,
+    score: &'a DotKernel<'b, T, F>,
     first_query: usize,
     queries: Vec<Query>,
-    /// What an inner product must reach in the group at hand, for each query.
+    /// The least inner product that passes in the group at hand, for each query.
     limits: Vec<T>,
     pools: &'a mut [Pool<T>],
     slack: f64,

@@ -1,7 +1,7 @@
 //! The trait [`Formula`], which the maths of a score implements, and the simplest formulas: cosines and squared distances.
 
 use super::{facts, pair_function};
-use crate::kernels::score::{score, Score};
+use crate::kernels::pair_op::{pair_op, PairOp};
 use crate::simd::{Float, Simd, V};
 use crate::special::dual::Dual;
 
@@ -14,7 +14,7 @@ pub struct Pair<X> {
     pub norms: (X, X),
     /// The uncertainties of the two items: variances, concentrations, weights ...
     pub uncertainties: (X, X),
-    /// What is made of each of the two items alone: [`Formula::per_item`] or, for partial derivatives,
+    /// The numbers of each of the two items alone: [`Formula::per_item`] or, for partial derivatives,
     /// [`Formula::per_item_for_partials`].
     pub per_item: ([X; PER_ITEM], [X; PER_ITEM]),
 }
@@ -153,12 +153,12 @@ pub trait Formula: Copy + Sync {
     const BY_X: bool = true;
     /// How many numbers [`Formula::per_item`] and [`Formula::per_item_for_partials`] make.
     const PER_ITEM: (usize, usize) = (0, 0);
-    /// What `value` needs of one item alone, made of its uncertainty and squared norm once for all pairs of the item.
+    /// The numbers of one item that `value` reads, from its uncertainty and squared norm, once for all pairs of the item.
     #[inline(always)]
     fn per_item<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
         [0.0.into(); PER_ITEM]
     }
-    /// What `partials` needs of one item alone.
+    /// The numbers of one item that `partials` reads.
     #[inline(always)]
     fn per_item_for_partials<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
         [0.0.into(); PER_ITEM]
@@ -321,11 +321,11 @@ pub struct Query {
     pub norm: f64,
     /// Its variance, concentration, weight ...
     pub uncertainty: f64,
-    /// What the formula stores from one group to the next; zeros at first.
+    /// The state of the formula from one group to the next; zeros at first.
     pub tangents: Tangents,
 }
 
-/// What the bounds of von Mises-Fisher scores store for a query.
+/// The state of a query in the bounds of von Mises-Fisher scores.
 #[derive(Clone, Copy, Default)]
 pub struct Tangents {
     /// alpha G(kappa1), 0 before it is computed; G is defined in `vmf`.
@@ -343,7 +343,7 @@ pub struct Group {
     pub uncertainties: (f64, f64),
     /// The share of a row's squared norm, halved, that panels subtract from its inner product; 1 unless the formula sets less.
     pub share: f64,
-    /// What [`Formula::group`] computes for [`Formula::bound`]: the values of a tangent at the least and greatest uncertainty.
+    /// The result of [`Formula::group`] for [`Formula::bound`]: the values of a tangent at the least and greatest uncertainty.
     pub tangent_at_ends: [f64; 2],
 }
 
@@ -475,8 +475,8 @@ impl Formula for NegSqL2 {
 
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
-pub const KERNELS: &[Score] = &[
-    score!(facts::<Cosine>("cosine", "weight", "none"), |r| Cosine { shift: 0.0 }),
-    score!(facts::<Cosine>("shifted_cosine", "weight", "shift"), |r| Cosine { shift: r.shared(0) }),
-    score!(facts::<NegSqL2>("neg_sq_l2", "trace", "none"), |r| NegSqL2),
+pub const KERNELS: &[PairOp] = &[
+    pair_op!(facts::<Cosine>("cosine", "weight", "none"), |r| Cosine { shift: 0.0 }),
+    pair_op!(facts::<Cosine>("shifted_cosine", "weight", "shift"), |r| Cosine { shift: r.shared(0) }),
+    pair_op!(facts::<NegSqL2>("neg_sq_l2", "trace", "none"), |r| NegSqL2),
 ];

@@ -29,7 +29,7 @@
 
 use super::formulas::{valid, Formula, Pair, Partials};
 use super::{facts, pair_function};
-use crate::kernels::score::{score, Score};
+use crate::kernels::pair_op::{pair_op, PairOp};
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::special::bessel;
 use crate::special::bessel::Orders;
@@ -396,6 +396,6 @@ impl Formula for MatchProbability<'_> {
 
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
-pub const KERNELS: &[Score] = &[
-    score!(facts::<MatchProbability>("hib_isotropic", "var", "line").with_orders(), |r| MatchProbability { dim: r.dim(), orders: r.orders(), line: r.both() }),
+pub const KERNELS: &[PairOp] = &[
+    pair_op!(facts::<MatchProbability>("hib_isotropic", "var", "line").with_orders(), |r| MatchProbability { dim: r.dim(), orders: r.orders(), line: r.both() }),
 ];

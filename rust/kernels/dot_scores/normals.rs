@@ -7,7 +7,7 @@ use super::formulas::{
     concave_maximum, growing, in_domain, valid, Formula, Group, Pair, Partials, Query, PER_ITEM, SPARE,
 };
 use super::{facts, pair_function};
-use crate::kernels::score::{score, Score};
+use crate::kernels::pair_op::{pair_op, PairOp};
 use crate::simd::{Float, Simd, V};
 use crate::special::dual::Dual;
 use crate::special::log::ln;
@@ -152,7 +152,7 @@ impl Formula for LlrIsotropic {
         let inverse = 1.0 / own[1].mul_add(other[1], v + w);
         let y = p * inverse;
         let sum = y + 1.0;
-        // What the sum has lost of a y below 1; above, it is a rounding of the logarithm.
+        // The part of a y below 1 that the sum has lost; above 1 it is a rounding of the logarithm.
         let log = ln::<S, T>(sum) + y.if_less(1.0, y - (sum - 1.0), 0.0);
         let twice = ((own[0] + other[0]) - pair.x).mul_add(inverse, log * self.dim);
         v.min(w).if_less(if p < 0.0 { f64::INFINITY } else { 0.0 }, f64::NAN, 0.5 * twice)
@@ -350,10 +350,10 @@ impl Formula for NegKlIsotropic {
 
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
-pub const KERNELS: &[Score] = &[
-    score!(facts::<MlsIsotropic>("mls_isotropic", "var", "none"), |r| MlsIsotropic { dim: r.dim() }),
-    score!(facts::<NegMahalanobisIsotropic>("neg_mahalanobis_isotropic", "var", "none"), |r| NegMahalanobisIsotropic),
-    score!(facts::<LlrIsotropic>("llr_isotropic", "var", "prior_var"), |r| LlrIsotropic { dim: r.dim(), prior_var: r.shared(0) }),
-    score!(facts::<OverlapIsotropic>("overlap_isotropic", "var", "powers"), |r| OverlapIsotropic { dim: r.dim(), powers: r.both() }),
-    score!(facts::<NegKlIsotropic>("neg_kl_isotropic", "var", "share"), |r| NegKlIsotropic { dim: r.dim(), share: r.shared(0) }),
+pub const KERNELS: &[PairOp] = &[
+    pair_op!(facts::<MlsIsotropic>("mls_isotropic", "var", "none"), |r| MlsIsotropic { dim: r.dim() }),
+    pair_op!(facts::<NegMahalanobisIsotropic>("neg_mahalanobis_isotropic", "var", "none"), |r| NegMahalanobisIsotropic),
+    pair_op!(facts::<LlrIsotropic>("llr_isotropic", "var", "prior_var"), |r| LlrIsotropic { dim: r.dim(), prior_var: r.shared(0) }),
+    pair_op!(facts::<OverlapIsotropic>("overlap_isotropic", "var", "powers"), |r| OverlapIsotropic { dim: r.dim(), powers: r.both() }),
+    pair_op!(facts::<NegKlIsotropic>("neg_kl_isotropic", "var", "share"), |r| NegKlIsotropic { dim: r.dim(), share: r.shared(0) }),
 ];

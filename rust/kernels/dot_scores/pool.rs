@@ -2,14 +2,14 @@
 
 use super::formulas::{scored, Formula, Query};
 use super::Pair;
-use crate::drivers::{Found, PairScore, Rows, BLOCK};
+use crate::drivers::{DynKernel, Found, Rows, BLOCK};
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 
 /// Rows that may be among a query's best.
 pub struct Pool<T> {
     k: usize,
-    /// What a score must reach to be among the best.
+    /// The least score that is among the best.
     pub threshold: f64,
     /// Rows that passed the first sieve.
     passed: Vec<Passed>,
@@ -74,7 +74,7 @@ impl<T: Float> Pool<T> {
 
     /// Once there are many rows, drops those that cannot be among the best. If too many are left, near-duplicates or NaN that
     /// their bounds cannot tell apart, scores them; returns how many.
-    pub fn tidy(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
+    pub fn tidy(&mut self, score: &dyn DynKernel<T>, query: usize) -> usize {
         if self.bounded.len() < 2 * self.k + WEIGHED {
             return 0;
         }
@@ -95,7 +95,7 @@ impl<T: Float> Pool<T> {
     }
 
     /// Scores all rows that passed the second sieve; returns how many they were.
-    pub fn settle(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
+    pub fn settle(&mut self, score: &dyn DynKernel<T>, query: usize) -> usize {
         let mut rows: Vec<usize> = self.bounded.drain(..).map(|row| row.row).collect();
         rows.sort_unstable();
         let mut scores = [T::default(); BLOCK];

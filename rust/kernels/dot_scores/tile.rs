@@ -9,14 +9,14 @@ use super::lengths::{self, has_lengths, in_range, of_pairs, scaled_norm, write_s
 use super::weighted::{
     add_differences, add_products, those, weighted, AddPlainPartials, Near, Sides, WeightedPartials,
 };
-use super::{accumulate_pair, sq_norm, Block, BlockPartials, DotScore, Facing, Numbers, Pairs, Values, NO_NUMBERS};
+use super::{accumulate_pair, sq_norm, Block, BlockPartials, DotKernel, Facing, Numbers, Pairs, Values, NO_NUMBERS};
 use crate::drivers::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::rows::{self, Square, DIFFERENCES, PRODUCTS};
 use crate::simd::{dispatch, AllLanes, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 
-impl<T: Float, F: Formula> DotScore<'_, T, F> {
+impl<T: Float, F: Formula> DotKernel<'_, T, F> {
     /// The rows of both sides of a tile. Those that are stored in half precision are widened into `wide`.
     fn rows<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>) -> [Vec<&'a [T]>; 2] {
         let queries = tile.queries.clone().map(|i| self.inputs.mu1.row(i)).collect();
@@ -34,7 +34,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         both
     }
 
-    /// What a formula takes of the items of both sides alone: their squared norms, uncertainties and numbers per item.
+    /// The inputs of a formula that are of one item alone, for both sides: squared norms, uncertainties and numbers per item.
     fn numbers(&self, tile: &Tile, (queries, gallery): Sides<T>, partials: bool) -> [Numbers; 2] {
         let [of_queries, of_gallery] = self.uncertainties(tile);
         [(queries, of_queries), (gallery, of_gallery)].map(|(rows, uncertainties)| {

@@ -10,7 +10,7 @@
 
 use super::formulas::{growing, valid, Formula, Group, Pair, Partials, Query, PER_ITEM, SPARE};
 use super::{facts, pair_function};
-use crate::kernels::score::{score, Score};
+use crate::kernels::pair_op::{pair_op, PairOp};
 use crate::simd::{Float, Simd, V};
 use crate::special::bessel::{self, Orders};
 use crate::special::dual::Dual;
@@ -418,8 +418,8 @@ impl Formula for NegKlVmf<'_> {
 
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
-pub const KERNELS: &[Score] = &[
-    score!(facts::<MlsVmf>("mls_vmf", "kappa", "offset").with_per_item_orders(), |r| MlsVmf::new(r.orders(), r.shared(0))),
-    score!(facts::<OverlapVmf>("overlap_vmf", "kappa", "powers").with_per_item_orders(), |r| OverlapVmf { orders: r.orders(), powers: r.both(), offset: 0.0 }),
-    score!(facts::<NegKlVmf>("neg_kl_vmf", "kappa", "share").with_per_item_orders(), |r| NegKlVmf { orders: r.orders(), share: r.shared(0) }),
+pub const KERNELS: &[PairOp] = &[
+    pair_op!(facts::<MlsVmf>("mls_vmf", "kappa", "offset").with_per_item_orders(), |r| MlsVmf::new(r.orders(), r.shared(0))),
+    pair_op!(facts::<OverlapVmf>("overlap_vmf", "kappa", "powers").with_per_item_orders(), |r| OverlapVmf { orders: r.orders(), powers: r.both(), offset: 0.0 }),
+    pair_op!(facts::<NegKlVmf>("neg_kl_vmf", "kappa", "share").with_per_item_orders(), |r| NegKlVmf { orders: r.orders(), share: r.shared(0) }),
 ];

@@ -6,7 +6,7 @@
 
 use super::all_pairs::near_of;
 use super::formulas::{Formula, Pair, PER_ITEM};
-use super::{sq_norms, DotScore};
+use super::{sq_norms, DotKernel};
 use crate::drivers::{Tile, TileGradient, BLOCK};
 use crate::panels::{add_weighted, pack_columns};
 use crate::rows::{self, Square, DIFFERENCES, OTHERS_FIRST, ROWS_FIRST};
@@ -29,7 +29,7 @@ impl Near {
     }
 }
 
-impl<T: Float, F: Formula> DotScore<'_, T, F> {
+impl<T: Float, F: Formula> DotKernel<'_, T, F> {
     /// The pairs of a tile whose rows are near each other, given squared distances; none of inner products.
     pub fn near(&self, tile: &Tile, x: &Square<T>) -> Near {
         let mut near = Near([0; BLOCK]);

@@ -71,8 +71,8 @@ pub struct QueryDraws<T> {
     squares: Vec<T>,
 }
 
-/// What all draws take of a class: K, mu, y/n, the diagonal of the matrix that makes x of z (K, or 1), its square, that matrix
-/// times y, n, and the log of C(n) e^n det K, the last divided by the last factor's power of n.
+/// The numbers of a class that all draws share: K, mu, y/n, the diagonal of the matrix that makes x of z (K, or 1), its square,
+/// that matrix times y, n, and the log of C(n) e^n det K, the last divided by the last factor's power of n.
 pub struct Shape<T> {
     kappa: Vec<T>,
     mu: Vec<T>,

@@ -5,8 +5,8 @@ use super::{
     DRAWS,
 };
 use crate::error::Error;
+use crate::kernels::pair_op::{pair_op, BoxedKernel, Facts, Family, PairOp, Purpose, Request};
 use crate::kernels::samplers::{Normal, Normals, Sampler, VonMisesFisher};
-use crate::kernels::score::{score, Facts, Family, PairFunction, Purpose, Request, Score};
 use crate::view::Matrix;
 use LastFactor::{Exact, Paper, Published};
 
@@ -27,7 +27,7 @@ const fn density_facts(name: &'static str, sampler: Option<&'static str>) -> Fac
 fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
     request: &Request<'a, T>,
     comparison: impl Comparison<T> + 'a,
-) -> PairFunction<'a, T> {
+) -> BoxedKernel<'a, T> {
     let inputs = request.inputs;
     let (Matrix::Full(mu), Matrix::Full(uncertainty)) = (inputs.mu2, inputs.uncertainty2) else {
         return Err(Error::Value("a score of draws takes no gallery of halves".into()));
@@ -44,15 +44,15 @@ fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
     Ok(Box::new(SampledScore::<_, _, P, R>::new(inputs, (mu, uncertainty), draws, comparison, count)))
 }
 
-fn mean_cosine<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> PairFunction<'a, T> {
+fn mean_cosine<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> BoxedKernel<'a, T> {
     pair_function::<T, P, R>(request, MeanCosine { save: matches!(request.purpose, Purpose::Gradients(_)) })
 }
 
-fn mean_distance<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> PairFunction<'a, T> {
+fn mean_distance<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> BoxedKernel<'a, T> {
     pair_function::<T, P, R>(request, ByDistances(MeanDistance))
 }
 
-fn match_probability<'a, T: Normals>(request: &Request<'a, T>) -> PairFunction<'a, T> {
+fn match_probability<'a, T: Normals>(request: &Request<'a, T>) -> BoxedKernel<'a, T> {
     pair_function::<T, Normal, Normal>(request, ByDistances(MatchProbability { line: request.both() }))
 }
 
@@ -60,26 +60,26 @@ fn density<'a, T: Normals, P: Sampler + 'a>(
     request: &Request<'a, T>,
     stretched: bool,
     factor: LastFactor,
-) -> PairFunction<'a, T> {
+) -> BoxedKernel<'a, T> {
     pair_function::<T, P, Itself>(request, Density { orders: request.orders(), stretched, factor })
 }
 
 /// The scores of draws.
 #[rustfmt::skip] // a line for each
-pub const KERNELS: &[Score] = &[
-    score!(facts("sampled_cosine_normal", "var", [NORMAL, NORMAL]), |r| => mean_cosine::<T, Normal, Normal>(r)),
-    score!(facts("sampled_cosine_vmf", "kappa", [VMF, VMF]), |r| => mean_cosine::<T, VonMisesFisher, VonMisesFisher>(r)),
-    score!(facts("sampled_cosine_vmf_point", "kappa", [VMF, None]), |r| => mean_cosine::<T, VonMisesFisher, Itself>(r)),
-    score!(facts("sampled_cosine_point_vmf", "kappa", [None, VMF]), |r| => mean_cosine::<T, Itself, VonMisesFisher>(r)),
-    score!(facts("neg_sampled_l2_normal", "var", [NORMAL, NORMAL]), |r| => mean_distance::<T, Normal, Normal>(r)),
-    score!(facts("neg_sampled_l2_vmf", "kappa", [VMF, VMF]), |r| => mean_distance::<T, VonMisesFisher, VonMisesFisher>(r)),
-    score!(facts("neg_sampled_l2_vmf_point", "kappa", [VMF, None]), |r| => mean_distance::<T, VonMisesFisher, Itself>(r)),
-    score!(facts("neg_sampled_l2_point_vmf", "kappa", [None, VMF]), |r| => mean_distance::<T, Itself, VonMisesFisher>(r)),
-    score!(facts("hib_sampled", "var", [NORMAL, NORMAL]).with_shared("line"), |r| => match_probability(r)),
-    score!(density_facts("el_nivmf", VMF), |r| => density::<T, VonMisesFisher>(r, true, Exact)),
-    score!(density_facts("el_nivmf_paper", VMF), |r| => density::<T, VonMisesFisher>(r, true, Paper)),
-    score!(density_facts("el_nivmf_published", VMF), |r| => density::<T, VonMisesFisher>(r, false, Published)),
-    score!(density_facts("nivmf", None), |r| => density::<T, Itself>(r, true, Exact)),
-    score!(density_facts("nivmf_paper", None), |r| => density::<T, Itself>(r, true, Paper)),
-    score!(density_facts("nivmf_published", None), |r| => density::<T, Itself>(r, true, Published)),
+pub const KERNELS: &[PairOp] = &[
+    pair_op!(facts("sampled_cosine_normal", "var", [NORMAL, NORMAL]), |r| => mean_cosine::<T, Normal, Normal>(r)),
+    pair_op!(facts("sampled_cosine_vmf", "kappa", [VMF, VMF]), |r| => mean_cosine::<T, VonMisesFisher, VonMisesFisher>(r)),
+    pair_op!(facts("sampled_cosine_vmf_point", "kappa", [VMF, None]), |r| => mean_cosine::<T, VonMisesFisher, Itself>(r)),
+    pair_op!(facts("sampled_cosine_point_vmf", "kappa", [None, VMF]), |r| => mean_cosine::<T, Itself, VonMisesFisher>(r)),
+    pair_op!(facts("neg_sampled_l2_normal", "var", [NORMAL, NORMAL]), |r| => mean_distance::<T, Normal, Normal>(r)),
+    pair_op!(facts("neg_sampled_l2_vmf", "kappa", [VMF, VMF]), |r| => mean_distance::<T, VonMisesFisher, VonMisesFisher>(r)),
+    pair_op!(facts("neg_sampled_l2_vmf_point", "kappa", [VMF, None]), |r| => mean_distance::<T, VonMisesFisher, Itself>(r)),
+    pair_op!(facts("neg_sampled_l2_point_vmf", "kappa", [None, VMF]), |r| => mean_distance::<T, Itself, VonMisesFisher>(r)),
+    pair_op!(facts("hib_sampled", "var", [NORMAL, NORMAL]).with_shared("line"), |r| => match_probability(r)),
+    pair_op!(density_facts("el_nivmf", VMF), |r| => density::<T, VonMisesFisher>(r, true, Exact)),
+    pair_op!(density_facts("el_nivmf_paper", VMF), |r| => density::<T, VonMisesFisher>(r, true, Paper)),
+    pair_op!(density_facts("el_nivmf_published", VMF), |r| => density::<T, VonMisesFisher>(r, false, Published)),
+    pair_op!(density_facts("nivmf", None), |r| => density::<T, Itself>(r, true, Exact)),
+    pair_op!(density_facts("nivmf_paper", None), |r| => density::<T, Itself>(r, true, Paper)),
+    pair_op!(density_facts("nivmf_published", None), |r| => density::<T, Itself>(r, true, Published)),
 ];

@@ -1,4 +1,5 @@
-//! What the functions of this family take of an order, above all the remainder's coefficients at it; for all lanes or for each.
+//! Constants of an order for the functions of this family, above all the remainder's coefficients; of one order for all lanes,
+//! or of one for each.
 
 use crate::layout::shared_with_cuda;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
@@ -27,7 +28,7 @@ fn horner<S: Simd>(pairs: impl Iterator<Item = [impl Into<V<S, f64>>; 2]>, u: V<
     odd.mul_add(u, even)
 }
 
-/// What the functions take of an order: the same for all lanes ([`Order`]) or one for each ([`LanesFrom`]), to the same bits.
+/// The constants of an order: the same for all lanes ([`Order`]) or one for each ([`LanesFrom`]), to the same bits.
 pub trait AnyOrder<S: Simd> {
     /// The order v.
     fn v(&self) -> V<S, f64>;

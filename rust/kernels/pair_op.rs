@@ -1,10 +1,10 @@
-//! A score of pairs as its callers see it: a [`Score`], one line beside its formula.
+//! A score of pairs as its callers see it: a [`PairOp`], one line beside its formula.
 //!
 //! Dispatch on the CPU and on a GPU, checks of arguments, sizes of workspaces and the records of the Python layer come from
 //! [`Facts`]; nothing else knows a kernel by its name.
 
 use crate::codes::Codes;
-use crate::drivers::{Inputs, PairScore, Prune};
+use crate::drivers::{DynKernel, Inputs, Prune};
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::panels::Packed;
@@ -32,12 +32,12 @@ pub enum Sieve {
     Tiles,
 }
 
-/// What callers must know of a kernel.
+/// The properties of a kernel that dispatch, checks and Python read.
 #[derive(Clone, Copy)]
 pub struct Facts {
     /// The name of the kernel, and of the torch operator.
     pub name: &'static str,
-    /// What a pair costs.
+    /// The family, by the cost of a pair.
     pub family: Family,
     /// The name of the number or row beside each item's mean, such as "var".
     pub uncertainty: &'static str,
@@ -124,7 +124,7 @@ impl Facts {
     }
 }
 
-/// What a pair function is made for.
+/// The shape of the call that a pair function serves.
 pub enum Purpose<'a, T> {
     /// The scores of so many pairs.
     Scores(usize),
@@ -140,15 +140,15 @@ pub enum Purpose<'a, T> {
 pub type Draws = Option<(u64, usize, u64)>;
 
 /// A pair function, or why there is none.
-pub type PairFunction<'a, T> = Result<Box<dyn PairScore<T> + 'a>, Error>;
+pub type BoxedKernel<'a, T> = Result<Box<dyn DynKernel<T> + 'a>, Error>;
 
 /// A request for a pair function.
 pub struct Request<'a, T> {
     /// The input arrays.
     pub inputs: Inputs<'a, T>,
-    /// What the pair function is for.
+    /// The shape of the call.
     pub purpose: Purpose<'a, T>,
-    /// What a score that draws is given for it.
+    /// The seed and the number of draws of a score that draws.
     pub draws: Draws,
     /// The orders of Bessel functions for D dimensions.
     pub orders: &'a BothOrders,
@@ -177,46 +177,46 @@ impl<'a, T: Normals> Request<'a, T> {
 }
 
 /// A score of pairs: its facts, and the functions that make its pair function.
-pub struct Score {
-    /// What callers must know of the score.
+pub struct PairOp {
+    /// The properties that callers read.
     pub facts: Facts,
     /// Makes the pair function on float32.
-    pub single: for<'a> fn(&Request<'a, f32>) -> PairFunction<'a, f32>,
+    pub single: for<'a> fn(&Request<'a, f32>) -> BoxedKernel<'a, f32>,
     /// Makes the pair function on float64.
-    pub double: for<'a> fn(&Request<'a, f64>) -> PairFunction<'a, f64>,
+    pub double: for<'a> fn(&Request<'a, f64>) -> BoxedKernel<'a, f64>,
 }
 
-/// Makes a [`Score`] of its facts and of the formula of a request, which is given to the family's `pair_function`; or, after
+/// Makes a [`PairOp`] of its facts and of the formula of a request, which is given to the family's `pair_function`; or, after
 /// `=>`, of an expression for the pair function itself.
-macro_rules! score {
+macro_rules! pair_op {
     ($facts:expr, |$request:ident| $formula:expr) => {
-        $crate::kernels::score::score!($facts, |$request| => pair_function($request, $formula))
+        $crate::kernels::pair_op::pair_op!($facts, |$request| => pair_function($request, $formula))
     };
     ($facts:expr, |$request:ident| => $made:expr) => {{
         fn make<'a, T: $crate::kernels::samplers::Normals>(
-            $request: &$crate::kernels::score::Request<'a, T>,
-        ) -> $crate::kernels::score::PairFunction<'a, T> {
+            $request: &$crate::kernels::pair_op::Request<'a, T>,
+        ) -> $crate::kernels::pair_op::BoxedKernel<'a, T> {
             $made
         }
-        $crate::kernels::score::Score { facts: $facts, single: make::<f32>, double: make::<f64> }
+        $crate::kernels::pair_op::PairOp { facts: $facts, single: make::<f32>, double: make::<f64> }
     }};
 }
-pub(crate) use score;
+pub(crate) use pair_op;
 
 /// A type that pairs are scored in: float32 or float64.
 pub trait Scored: Normals {
     /// The pair function of a score.
-    fn pair<'a>(score: &Score, request: &Request<'a, Self>) -> PairFunction<'a, Self>;
+    fn pair<'a>(score: &PairOp, request: &Request<'a, Self>) -> BoxedKernel<'a, Self>;
 }
 
 impl Scored for f32 {
-    fn pair<'a>(score: &Score, request: &Request<'a, Self>) -> PairFunction<'a, Self> {
+    fn pair<'a>(score: &PairOp, request: &Request<'a, Self>) -> BoxedKernel<'a, Self> {
         (score.single)(request)
     }
 }
 
 impl Scored for f64 {
-    fn pair<'a>(score: &Score, request: &Request<'a, Self>) -> PairFunction<'a, Self> {
+    fn pair<'a>(score: &PairOp, request: &Request<'a, Self>) -> BoxedKernel<'a, Self> {
         (score.double)(request)
     }
 }
