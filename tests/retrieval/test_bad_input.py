@@ -71,7 +71,6 @@ BAD = [
         "norm_cosine: mu has shape (2,), expected a number",
     ),
     (lambda: pe.search(ISO, ISO, 1, 3), TypeError, "score must be a name or a Score, got int"),
-    (lambda: pe.search(ISO, ISO, 1, None), TypeError, "score must be a name or a Score, got NoneType"),
     (lambda: pe.search(ISO, ISO, 1, "mls:rho=1"), ValueError, "mls: unknown parameter 'rho'; expected one of none"),
     (lambda: pe.scores.llr(prior=1), ValueError, "llr: unknown parameter 'prior'; did you mean 'prior_var'?"),
     (

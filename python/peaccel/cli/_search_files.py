@@ -44,8 +44,9 @@ class SearchFiles:
     or .csv or .parquet, a line query,rank,id,score for each item found, ranks from 1."""
     k: int = 10
     """How many to keep for each query, at least 1."""
-    score: str = "mls"
-    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
+    score: str | None = None
+    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5". By default cosine of points, else
+    mls."""
     prior: Path | None = None
     """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
     calibration: Path | None = None
@@ -106,7 +107,7 @@ class SearchInputs:
 
 
 def read(task: SearchFiles) -> SearchInputs:
-    score = scores.get(task.score)
+    score = scores.named(task.score)  # one that is named is refused before anything is read
     if task.prior is not None:
         prior = _read_fit(task.prior, Prior)
         if score.params.get("prior_var", 0) is not None:
@@ -130,6 +131,7 @@ def read(task: SearchFiles) -> SearchInputs:
     for given, named, name, d in ((task.ids, ids, "gallery", gallery), (task.query_ids, query_ids, "queries", queries)):
         if named is not None and len(named) != len(d):
             raise ValueError(f"{given}: ids holds {len(named)} ids, expected {len(d)}, one for each row of {name}")
+    score = scores.named(score if task.score else None, queries, gallery)
     return SearchInputs(gallery, queries, score, ids, query_ids, accept)
 
 

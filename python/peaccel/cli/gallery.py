@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from peaccel import io
+from peaccel import io, scores
 from peaccel._utils import options
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import unknown
@@ -74,8 +74,8 @@ class Index(Kept):
     """A FAISS factory string, such as "IVF1024,PQ32"."""
     first_stage: Literal["cosine", "surrogate"] = "cosine"
     """What the index ranks by: directions, or vectors that follow the score."""
-    score: str = "mls"
-    """The score that surrogates stand for, as 'peaccel scores' lists it."""
+    score: str | None = None
+    """The score that surrogates stand for, as 'peaccel scores' lists it; by default cosine of points, else mls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +88,9 @@ class SearchKept(Kept):
     """The ranking to write, in a file as 'peaccel search' writes it."""
     k: int = 10
     """How many to keep for each query, at least 1."""
-    score: str = "mls"
-    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
+    score: str | None = None
+    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5". By default cosine of points, else
+    mls."""
     shortlist: int = 100
     """How many candidates to ask of the index for each query; what it has not seen is scored besides."""
     exact: bool = False
@@ -153,13 +154,14 @@ def _search(task: SearchKept) -> None:
     if Path(task.out).resolve().is_relative_to(Path(task.gallery).resolve()):
         raise ValueError(f"--out is {task.out}, inside the gallery, expected a place of its own")
     gallery, queries, start = Gallery.open(task.gallery), io.read_distribution(task.queries), perf_counter()
+    score = scores.named(task.score, queries, gallery)
     if task.exact:
-        ranking = gallery.search_exact(queries, task.k, task.score, filter=task.filter)
+        ranking = gallery.search_exact(queries, task.k, score, filter=task.filter)
     else:
-        ranking = gallery.search(queries, task.k, task.shortlist, task.score, filter=task.filter)
+        ranking = gallery.search(queries, task.k, task.shortlist, score, filter=task.filter)
     io.write_ranking(task.out, ranking)
     seconds = f"{perf_counter() - start:.3f} s"
-    print(f"{task.score}: {len(queries)} queries, {len(gallery)} items, top {task.k} in {seconds} -> {task.out}")
+    print(f"{score.label}: {len(queries)} queries, {len(gallery)} items, top {task.k} in {seconds} -> {task.out}")
 
 
 def _verify(task: Kept) -> None:

@@ -6,6 +6,7 @@ generator, `pe.io.read_blocks`. One thread asks it for the next block while the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -19,13 +20,13 @@ from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.scores import Score, get
+from peaccel.scores import Score, get, named
 from peaccel.scores._common_variance import common_variance
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-__all__ = ["BlockPlans", "ListedRows", "each_block", "in_blocks"]
+__all__ = ["BlockPlans", "ListedRows", "each_block", "in_blocks", "named_for_blocks"]
 
 END = object()
 
@@ -34,6 +35,17 @@ def in_blocks(gallery: object) -> TypeIs[Iterable[Distribution]]:
     """Whether a gallery is a source of blocks: no distribution, no array, and something that can be iterated."""
     whole = isinstance(gallery, (Distribution, Prepared)) or hasattr(gallery, "__array__")
     return not whole and isinstance(gallery, Iterable)
+
+
+def named_for_blocks(
+    score: str | Score | None, queries: Distribution, blocks: Iterable[Distribution]
+) -> tuple[Score, Iterable[Distribution]]:
+    """The score of a call, which where none is named depends on the kind of the first block; and all blocks."""
+    if score is not None:
+        return get(score), blocks
+    iterator = iter(blocks)
+    first = list(itertools.islice(iterator, 1))
+    return named(None, queries, *first), itertools.chain(first, iterator)
 
 
 def each_block(owner: str, blocks: Iterable[Distribution]) -> closing[Generator[tuple[int, Distribution]]]:

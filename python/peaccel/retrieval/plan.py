@@ -25,7 +25,7 @@ from peaccel.distributions.checks import checked_candidates, converted, plural, 
 from peaccel.ops import Inputs, Kernels, kernels_of
 from peaccel.ops._dispatch import differentiates, transformed
 from peaccel.retrieval.prepared import LaidOut, Prepared, gallery_inputs
-from peaccel.scores import Pair, Score, get
+from peaccel.scores import Pair, Score, named
 from peaccel.scores._common_variance import common_variance, weighted_pair
 from peaccel.scores._inputs import AS_THEY_LIE
 
@@ -79,7 +79,7 @@ class Plan(NamedTuple):
 def plan(
     queries: Distribution,
     gallery: Distribution | Prepared,
-    score: str | Score,
+    score: str | Score | None,
     *,
     detach: bool,
     names: tuple[str, str] = ("queries", "gallery"),
@@ -89,7 +89,7 @@ def plan(
 
     With `detach`, as for rankings, no gradient is followed and signs of uncertainties are looked at.
     """
-    record = get(score)
+    record = named(score, queries, gallery)
     pair = _checked(record, queries, gallery, names)
     dtype = gallery.home.compute_dtype
     if candidates is not None:

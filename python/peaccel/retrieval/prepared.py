@@ -27,7 +27,7 @@ from peaccel.distributions.checks import converted, require_distribution
 from peaccel.ops import _numpy
 from peaccel.ops._dispatch import transformed
 from peaccel.retrieval.half_precision import rounded
-from peaccel.scores import Pair, Score, get
+from peaccel.scores import Pair, Score, named
 from peaccel.scores._common_variance import common_variance, weighted_pair
 
 __all__ = ["LaidOut", "Prepared", "gallery_inputs", "prepare"]
@@ -259,7 +259,7 @@ def _counterpart(x: Array, d: Distribution, other: Distribution) -> Array:
 
 
 def prepare(
-    gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: str | None = None, *, codes: bool = False
+    gallery: Distribution[ArrayT], score: str | Score | None = None, dtype: str | None = None, *, codes: bool = False
 ) -> Prepared[ArrayT]:
     """All that a score can compute ahead of its queries: a copy of the gallery packed for search, norms, shifted means.
 
@@ -268,7 +268,8 @@ def prepare(
     gallery
         G items. Detached; not to be changed while the result is in use.
     score
-        The score that the result is for; another one with it raises ValueError.
+        The score that the result is for, by default cosine of points and else mls; another one with it raises
+        ValueError.
     dtype
         "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's own. Halves
         take half the memory, and half of what reranking and search read of it; they are widened to float32 and scored
@@ -303,7 +304,7 @@ def prepare(
     >>> pe.search(gallery[1:], ready, k=1, score="mls").ids.tolist()
     [[1], [0]]
     """
-    record = get(score)
+    record = named(score, gallery)
     if isinstance(gallery, Prepared):
         raise TypeError(f"prepare: gallery is prepared for {gallery.score.name!r} already, expected a distribution")
     require_distribution(record.name, "gallery", gallery)

@@ -18,11 +18,11 @@ import numpy as np
 from peaccel._utils.arrays import Array, ArrayT, Given, as_numpy, full, is_torch
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k
-from peaccel.retrieval.blocks import BlockPlans, ListedRows, each_block, in_blocks
+from peaccel.retrieval.blocks import BlockPlans, ListedRows, each_block, in_blocks, named_for_blocks
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.retrieval.ranking import Ranking, merge
-from peaccel.scores import Score, get
+from peaccel.scores import Score, named
 
 __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
 
@@ -33,7 +33,9 @@ PRUNE = ("auto", "never", "always")
 # -- verbs -------------------------------------------------------------------------------------------------------------
 
 
-def paired(a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], score: str | Score = "mls") -> ArrayT:
+def paired(
+    a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], score: str | Score | None = None
+) -> ArrayT:
     """Scores of item i of `a` with item i of `b`.
 
     Parameters
@@ -41,7 +43,8 @@ def paired(a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], 
     a, b
         N items each, of one dim, kind of array, dtype and device.
     score
-        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default that of a prepared gallery,
+        cosine of points, and else mls.
 
     Returns
     -------
@@ -74,7 +77,7 @@ def paired(a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], 
 
 
 def pairwise(
-    queries: Distribution[ArrayT], gallery: Distribution[ArrayT] | Prepared[ArrayT], score: str | Score = "mls"
+    queries: Distribution[ArrayT], gallery: Distribution[ArrayT] | Prepared[ArrayT], score: str | Score | None = None
 ) -> ArrayT:
     """Scores of every query with every gallery item.
 
@@ -83,7 +86,8 @@ def pairwise(
     queries, gallery
         Q and G items of one dim; queries are cast to the gallery's dtype.
     score
-        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default that of a prepared gallery,
+        cosine of points, and else mls.
 
     Returns
     -------
@@ -112,7 +116,7 @@ def rescore(
     queries: Distribution[ArrayT],
     gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT]],
     candidates: ArrayT | Given,
-    score: str | Score = "mls",
+    score: str | Score | None = None,
 ) -> ArrayT:
     """Scores of each query with its candidates.
 
@@ -124,7 +128,8 @@ def rescore(
     candidates
         Integers [Q, K]: rows of the gallery; -1 = none.
     score
-        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default that of a prepared gallery,
+        cosine of points, and else mls.
 
     Returns
     -------
@@ -155,7 +160,7 @@ def rerank(
     gallery: Distribution[ArrayT] | Prepared[ArrayT],
     candidates: ArrayT | Given,
     k: int,
-    score: str | Score = "mls",
+    score: str | Score | None = None,
 ) -> Ranking[ArrayT]:
     """The best k candidates of each query.
 
@@ -168,7 +173,8 @@ def rerank(
     k
         How many to return, >= 1; more than K pads.
     score
-        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default that of a prepared gallery,
+        cosine of points, and else mls.
 
     Returns
     -------
@@ -197,10 +203,10 @@ def rerank(
     return Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids))
 
 
-def _given(candidates: Array, score: str | Score) -> Array:
+def _given(candidates: Array, score: str | Score | None) -> Array:
     """The candidates, unless they are None, which `plan` takes for the whole gallery."""
     if candidates is None:
-        raise TypeError(f"{get(score).name}: candidates is None, expected integers [Q, K]")
+        raise TypeError(f"{named(score).name}: candidates is None, expected integers [Q, K]")
     return candidates
 
 
@@ -214,7 +220,7 @@ def search(
     queries: Distribution[ArrayT],
     gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT]],
     k: int,
-    score: str | Score = "mls",
+    score: str | Score | None = None,
     *,
     prune: Literal["auto", "never", "always"] = "auto",
 ) -> Ranking[ArrayT]:
@@ -231,7 +237,8 @@ def search(
     k
         How many to return, >= 1; more than G pads.
     score
-        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default that of a prepared gallery,
+        cosine of points, and else mls.
     prune
         Whether mls, llr, ppk and inclusion of diagonal normals first bound all pairs by matrix products and score what
         is left; results are the same to the last bit. "auto": where there are many queries and the bound saves time.
@@ -287,10 +294,11 @@ def _searched(planned: Plan, k: int, prune: str) -> Ranking:
 
 
 def _search_blocks(
-    queries: Distribution, blocks: Iterable[Distribution], k: int, score: str | Score, prune: str
+    queries: Distribution, blocks: Iterable[Distribution], k: int, score: str | Score | None, prune: str
 ) -> Ranking:
     """`search` of a gallery that passes block by block."""
-    plans = BlockPlans(queries, score)
+    record, blocks = named_for_blocks(score, queries, blocks)
+    plans = BlockPlans(queries, record)
     k, prune = _checked(plans.score, k, prune)
     best: Ranking | None = None
     size, scored = 0, 0.0
@@ -308,10 +316,11 @@ def _search_blocks(
 
 
 def _rescore_blocks(
-    queries: Distribution, blocks: Iterable[Distribution], candidates: Array, score: str | Score
+    queries: Distribution, blocks: Iterable[Distribution], candidates: Array, score: str | Score | None
 ) -> Array:
     """`rescore` of a gallery that passes block by block."""
-    plans = BlockPlans(queries, score)
+    record, blocks = named_for_blocks(score, queries, blocks)
+    plans = BlockPlans(queries, record)
     listed = ListedRows(plans.score.name, queries, candidates)
     scores, size = None, 0
     with each_block(plans.score.name, blocks) as read:

@@ -12,7 +12,7 @@ import numpy as np
 
 from peaccel._utils.suggestions import unknown
 from peaccel.scores import densities, distances, sampled
-from peaccel.scores._score import INTEGERS, Pair, Score
+from peaccel.scores._score import INTEGERS, KNOWN, Pair, Score
 from peaccel.scores.densities import *  # noqa: F403  (a score is named in its file alone)
 from peaccel.scores.distances import *  # noqa: F403  (a score is named in its file alone)
 from peaccel.scores.sampled import *  # noqa: F403  (a score is named in its file alone)
@@ -28,6 +28,22 @@ SCORES: dict[str, Score] = {
     for score in vars(module).values()
     if isinstance(score, Score)
 }
+
+
+KNOWN.update(SCORES)
+
+
+def named(score: str | Score | None, *sides: Any) -> Score:
+    """The score of a name, as `get` reads it; where none is named that of a prepared gallery among the sides of a call,
+    cosine where all are points, and else mls.
+    """
+    if score is not None:
+        return get(score)
+    for side in sides:
+        if isinstance(prepared := getattr(side, "score", None), Score):
+            return prepared
+    points = bool(sides) and all(getattr(side, "kind", None) == "point" for side in sides)
+    return SCORES["cosine" if points else "mls"]
 
 
 def get(score: str | Score) -> Score:

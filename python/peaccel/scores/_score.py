@@ -18,6 +18,7 @@ __all__ = [
     "INTEGERS",
     "ISOTROPIC",
     "KINDS",
+    "KNOWN",
     "SCALAR",
     "ByWord",
     "Choice",
@@ -179,12 +180,17 @@ class Score:
         found = self.pairs.get((query, gallery))
         if found is None:
             accepted = ", ".join(sorted(f"{q} x {g}" for q, g in self.pairs))
-            raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
+            others = [score.name for score in KNOWN.values() if (query, gallery) in score.pairs]
+            hint = f"; score {min(others, key='cosine'.__ne__)!r} takes these" if others else ""
+            raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}{hint}")
         return found if isinstance(found, Pair) else found(self.params)
 
     def draws(self, pair: Pair, mu: Array) -> Draws | None:
         """The seed, as an array like mu, and the number of draws, where the pair's op draws."""
         return Draws(as_seed(self.name, self.params["seed"], mu), self.params["n"]) if pair.op.draws else None
+
+
+KNOWN: dict[str, Score] = {}  # the scores of `peaccel.scores`, by name
 
 
 def _equal(x: Any, y: Any) -> bool:

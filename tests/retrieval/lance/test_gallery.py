@@ -118,8 +118,8 @@ def test_ties_go_to_the_lower_id_wherever_it_is(tmp_path):
     assert gallery.search(queries, 3, shortlist=20).ids.tolist() == [gallery.ids[:3].tolist()] * Q
 
 
-def test_padding_and_what_is_no_number(tmp_path):
-    """NaN comes last, before padding; as from `search`."""
+def test_padding_comes_after_what_cannot_match(tmp_path):
+    """As from `search`."""
     items = pe.Normal(np.eye(3), np.array([0.1, 0.0, 0.2]))
     queries = pe.Normal(np.eye(3)[:1], np.array([0.0]))
     for ids, none in (([3, 1, 2], -1), (["c", "a", "b"], "")):
@@ -127,7 +127,7 @@ def test_padding_and_what_is_no_number(tmp_path):
         scores, rows = pe.search(queries, items[[1, 2, 0]], 5)
         found = gallery.search_exact(queries, 5)
         np.testing.assert_array_equal(found.scores, scores)
-        assert np.isnan(scores).any() and found.ids.tolist() == [[*np.sort(ids)[rows[0, :3]].tolist(), none, none]]
+        assert np.isneginf(scores[0, 2]) and found.ids.tolist() == [[*np.sort(ids)[rows[0, :3]].tolist(), none, none]]
         assert gallery.delete(ids) == 3 and gallery.search_exact(queries, 2).ids.tolist() == [[none] * 2]
         assert gallery.search(queries, 2).scores.tolist() == [[-np.inf] * 2]
         assert gallery.rescore(queries, [[none, none]]).tolist() == [[-np.inf] * 2]

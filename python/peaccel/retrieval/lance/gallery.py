@@ -26,7 +26,7 @@ from peaccel.retrieval.lance.item_tables import decoded, encoded
 from peaccel.retrieval.lance.table import LanceTable
 from peaccel.retrieval.lance.version_rows import Part
 from peaccel.retrieval.verbs import Ranking
-from peaccel.scores import Score, get, spelled
+from peaccel.scores import Score, named, spelled
 
 __all__ = ["Gallery"]
 
@@ -182,6 +182,11 @@ class Gallery:
     def ids(self) -> Numpy:
         """[N] all ids, ascending: int64, or strings."""
         return decoded(self._ids())
+
+    @property
+    def kind(self) -> str:
+        """The kind of the items, by which scores choose a formula."""
+        return self._table.nothing[0].kind
 
     def __len__(self) -> int:
         """Count the items."""
@@ -386,7 +391,7 @@ class Gallery:
         self,
         factory: str = "HNSW32",
         first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
-        score: str | Score = "mls",
+        score: str | Score | None = None,
     ) -> None:
         """Build a FAISS index of this version, which `search` asks first; it takes the place of an earlier one.
 
@@ -410,9 +415,9 @@ class Gallery:
         """
         if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
             raise ValueError(f"Gallery.build_index: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
-        record = get(score).snapshot()
-        spelled(record)
         table = self._table
+        record = named(score, table.nothing[0]).snapshot()
+        spelled(record)
         if not len(table):
             raise ValueError("Gallery.build_index: the gallery has no items, expected at least one")
         built = seen_rows.SeenRows.built(table, self._parts(table), factory, first_stage, record)
@@ -451,7 +456,7 @@ class Gallery:
     # -- searches ------------------------------------------------------------------------------------------------------
 
     def search_exact(
-        self, queries: Distribution, k: int, score: str | Score = "mls", *, filter: str | None = None
+        self, queries: Distribution, k: int, score: str | Score | None = None, *, filter: str | None = None
     ) -> Ranking[Numpy]:
         """The exact best k of the gallery for each query, in one pass over it.
 
@@ -484,7 +489,7 @@ class Gallery:
         queries: Distribution,
         k: int,
         shortlist: int = 100,
-        score: str | Score = "mls",
+        score: str | Score | None = None,
         *,
         params: Any = None,
         filter: str | None = None,
@@ -516,7 +521,7 @@ class Gallery:
         self,
         queries: Distribution,
         k: int,
-        score: str | Score,
+        score: str | Score | None,
         filter: str | None,
         shortlist: int | None = None,
         params: Any = None,
@@ -535,7 +540,7 @@ class Gallery:
         reranked = version_rows.reranked(queries, candidates, k, record)
         return version_rows.best(chain([nothing], reranked, version_rows.searched(queries, parts, masks, k, record)), k)
 
-    def rescore(self, queries: Distribution, ids: Any, score: str | Score = "mls") -> Numpy:
+    def rescore(self, queries: Distribution, ids: Any, score: str | Score | None = None) -> Numpy:
         """Scores [Q, K] of each query with its candidates, whose ids [Q, K] are given; of -1 or "" it is -inf.
 
         Raises
@@ -550,7 +555,7 @@ class Gallery:
             scores = np.where(rows < 0, scores, retrieval.rescore(queries, part.items, rows, record))
         return scores
 
-    def rerank(self, queries: Distribution, ids: Any, k: int, score: str | Score = "mls") -> Ranking[Numpy]:
+    def rerank(self, queries: Distribution, ids: Any, k: int, score: str | Score | None = None) -> Ranking[Numpy]:
         """The best k of each query's candidates, whose ids [Q, K] are given; -1 or "" for none.
 
         Raises
@@ -582,9 +587,10 @@ class Gallery:
             raise ValueError(f"{owner}: ids hold {decoded(wanted[missing])[0]}, which no item has")
         return found
 
-    def _planned(self, queries: Distribution, score: str | Score, k: int) -> tuple[Score, Ranking[Numpy]]:
+    def _planned(self, queries: Distribution, score: str | Score | None, k: int) -> tuple[Score, Ranking[Numpy]]:
         """The score, and what a search of no items gives, after all checks of the arguments."""
-        record, (empty, no_ids) = get(score), self._table.nothing
+        empty, no_ids = self._table.nothing
+        record = named(score, queries, empty)
         require_distribution(record.name, "queries", queries)
         if record.pair(queries.kind, empty.kind).op.draws:
             raise ValueError(f"{record.name}: draws by the number of a row, which items of a Gallery have not")
