@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Proof and figures on a machine with a GPU: tools/gpu_check.sh STEP WHEEL [OUT]. The steps, of less than ten minutes each:
+#   front         every command, as a user calls it, on the GPU that it finds; needs the packages of the extra [train] too
 #   correctness   tests/cuda/test_cuda.py
 #   figures       benches/gpu.py
 #   sanitize      compute-sanitizer's memcheck and racecheck on those tests that are small enough
+#   all           front, correctness and figures, in less than eight minutes; a step whose log says that it ended is left out
 #
 # Needs python with torch, numpy and pytest; no network, no Rust. The wheel is put beside the present torch, in a folder of its
 # own. Each test function and each kind of work has a process of its own, which is ended when its time is over: after an error
@@ -10,7 +12,7 @@
 # something did. OUT (default: benches/results) gets STEP.log, process by process as they end, and <gpu name>.json.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-step=${1:?correctness, figures or sanitize}
+step=${1:?front, correctness, figures, sanitize or all}
 wheel=$(realpath "${2:?the wheel}")
 mkdir -p "${3:-benches/results}"
 out=$(realpath "${3:-benches/results}")
@@ -54,7 +56,33 @@ start() {
 # Without the tests' own configuration, which turns warnings of whatever torch is here into errors. What fails after an error
 # that sticks says nothing.
 pytest=(python3 -m pytest -q --tb=short --maxfail=10 --noconftest -p no:cacheprovider -o filterwarnings=)
+if [[ $step == all ]]; then
+    for step in front correctness figures; do
+        grep -qs '^ended: exit status 0$' "$out/$step.log" || bash "$0" "$step" "$wheel" "$out" || failed=1
+    done
+    exit $failed
+fi
 case $step in
+front)
+    here=$site/front
+    mkdir "$here"
+    peaccel() { # NAME ARGUMENTS...: a command in the folder whose files the others read
+        limited 200 "peaccel $1" env -C "$here" PYTHONPATH="$site" python3 -m peaccel "$@" || failed=1
+    }
+    sides=(--queries q.npz --gallery g.npz)
+    labelled=("${sides[@]}" --query-labels q.npy --gallery-labels g.npy)
+    peaccel info
+    peaccel train pfe --quick --data digits8 --out run
+    peaccel embed --run run --part query --out q.npz --labels-out q.npy
+    peaccel embed --run run --part gallery --out g.npz --labels-out g.npy
+    peaccel evaluate "${labelled[@]}" --out evaluated
+    peaccel choose-score --embeddings g.npz --labels g.npy --out chosen
+    peaccel choose-threshold "${labelled[@]}" --wrong 20% --out threshold
+    peaccel search "${sides[@]}" --k 20 --out found.npz
+    peaccel rerank "${sides[@]}" --candidates found.npz --k 5 --out best.npz
+    peaccel fit-head --features g.npz --labels g.npy --method pfe --out head
+    peaccel demo --quick --out demo
+    ;;
 correctness)
     for test in $(sed -n 's/^def \(test_[a-z0-9_]*\).*/\1/p' tests/cuda/test_cuda.py); do
         start 200 "$test" "${pytest[@]}" "tests/cuda/test_cuda.py::$test"
@@ -71,12 +99,12 @@ sanitize)
     done
     ;;
 figures)
-    for work in rerank search bessel sampling all_pairs; do
+    for work in first rerank search halves bessel sampling all_pairs losses; do
         limited 120 "$work" python3 -m benches.gpu --only "$work" --out "$out" || failed=1
     done
     ;;
 *)
-    echo "no step $step: expected correctness, figures or sanitize" >&2
+    echo "no step $step: expected front, correctness, figures, sanitize or all" >&2
     exit 2
     ;;
 esac
@@ -84,4 +112,5 @@ while ((running > 0)); do
     wait -n || failed=1
     running=$((running - 1))
 done
+echo "ended: exit status $failed" >> "$log"
 exit $failed
