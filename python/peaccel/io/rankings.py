@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 
 from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
-from peaccel.io._array_files import SEVERAL, read, write, write_table, write_text
+from peaccel.io._array_files import SEVERAL, existing, read, write, write_table, write_text
+from peaccel.io._arrow_columns import column_of_file
+from peaccel.io._arrow_sources import opened_file
 
 __all__ = ["RANKINGS", "read_candidates", "read_ids", "read_labels", "read_ranking", "write_ranking"]
 
 LINES = (".csv", ".parquet")  # suffixes of files that have a line for each item found
+SPARSE = 1000  # so many queries there may be for each line of what is found
+RANKED = ("query", "rank", "id", "score")  # the columns of these lines
 RANKINGS = (*SEVERAL, ".json", *LINES)  # suffixes that `write_ranking` takes
 
 
@@ -27,8 +31,9 @@ def read_candidates(path: PathLike) -> NDArray[Any]:
     Parameters
     ----------
     path : path
-        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``candidates``; or a
-        table with lists of one length in such a column, or in one that the path names: "queries.parquet:found".
+        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``candidates``; a table
+        with lists of one length in such a column, or in one that the path names: "queries.parquet:found"; or a ranking,
+        in any file that ``write_ranking`` writes, whose queries go by their rows.
 
     Raises
     ------
@@ -41,7 +46,9 @@ def read_candidates(path: PathLike) -> NDArray[Any]:
     >>> pe.io.read_candidates("candidates.npy").tolist()
     [[3, 0], [1, -1]]
     """
-    candidates = read(path, ("candidates",))["candidates"]
+    candidates = _ids_of_ranking(Path(path))
+    if candidates is None:
+        candidates = read(path, ("candidates",))["candidates"]
     _check_matrix(path, "candidates", candidates, "int", "str")
     if candidates.dtype.kind == "U":
         return candidates
@@ -169,14 +176,13 @@ def _write_lines(path: PathLike, scores: NDArray[Any], ids: NDArray[Any], querie
     if named.shape != ids.shape[:1]:
         raise ValueError(f"write_ranking: queries has shape {named.shape}, expected ({len(ids)},)")
     rows, places = np.nonzero(ids != "" if ids.dtype.kind == "U" else ids >= 0)
-    names = "query", "rank", "id", "score"
     columns = named[rows], places + 1, ids[rows, places], scores[rows, places]
     if Path(path).suffix == ".parquet":
-        write_table(path, RANKINGS, dict(zip(names, columns, strict=True)))
+        write_table(path, RANKINGS, dict(zip(RANKED, columns, strict=True)))
         return
     text = StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(names)
+    lines.writerow(RANKED)
     lines.writerows(zip(*(x.tolist() for x in columns), strict=True))
     write_text(path, RANKINGS, text.getvalue())
 
@@ -187,12 +193,13 @@ def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
     Parameters
     ----------
     path : path
-        An .npz or .safetensors file.
+        An .npz, .safetensors or .json file, or a .csv or .parquet with a line for each item found, whose queries go by
+        their rows: those beyond the last that found any are not there.
 
     Raises
     ------
     FileNotFoundError, ValueError, ImportError
-        As ``read_distribution``.
+        As ``read_distribution``; lines of queries that go by names.
 
     Examples
     --------
@@ -201,13 +208,77 @@ def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
     >>> scores.tolist(), ids.tolist()
     ([[-0.5, -1.5]], [[20, 10]])
     """
-    arrays = read(path, ("scores", "ids"))
-    scores, ids = arrays["scores"], arrays["ids"]
+    suffix = Path(path).suffix
+    if suffix in LINES:
+        scores, ids = _read_lines(existing(path, LINES))
+    elif suffix == ".json":
+        scores, ids = _read_json(existing(path, (".json",)))
+    else:
+        arrays = read(path, ("scores", "ids"))
+        scores, ids = arrays["scores"], arrays["ids"]
     _check_matrix(path, "scores", scores, "float")
     _check_matrix(path, "ids", ids, "int", "str")
     if ids.shape != scores.shape:
         raise ValueError(f"{path}: ids has shape {ids.shape}, expected {scores.shape} like scores")
     return scores, ids if ids.dtype.kind == "U" else ids.astype(np.int64, copy=False)
+
+
+def _ids_of_ranking(path: Path) -> NDArray[Any] | None:
+    """The ids [Q, K] of a file that holds a ranking; None of any other file."""
+    if path.suffix in (".json", ".csv"):
+        return read_ranking(path)[1]
+    if not path.is_file():
+        return None  # "queries.parquet:found" too, or what `read` refuses
+    if path.suffix == ".parquet":
+        return read_ranking(path)[1] if {*RANKED} <= {*opened_file(path).names} else None
+    if path.suffix in SEVERAL:
+        try:
+            return read_ranking(path)[1]
+        except ValueError:
+            return None
+    return None
+
+
+def _read_json(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The ranking of a .json file, of whose scores null is -inf."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        scores = np.array([[-np.inf if x is None else x for x in row] for row in found["scores"]], np.float64)
+        return scores, np.array(found["ids"])
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, ValueError):
+        raise ValueError(f"{path}: is no ranking, expected an object of two lists of lists, scores and ids") from None
+
+
+def _read_lines(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The ranking of a file with a line for each item found."""
+    if path.suffix == ".parquet":
+        queries, ranks, ids, scores = (column_of_file(f"{path}:{name}", name) for name in RANKED)
+    else:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            head, *lines = [line for line in csv.reader(file) if line] or [[]]
+        if tuple(head) != RANKED or any(len(line) != len(head) for line in lines):
+            raise ValueError(f"{path}: is no ranking, expected lines of {','.join(RANKED)}")
+        queries, ranks, ids, scores = (_numbers(column) for column in (zip(*lines, strict=True) if lines else [()] * 4))
+    for name, x in (("query", queries), ("rank", ranks)):
+        if x.dtype.kind not in "iu" or (x.size and x.min() < (name == "rank")):
+            raise ValueError(f"{path}: {name} holds what is no number of a row, as write_ranking writes them")
+    shape = (int(queries.max(initial=-1)) + 1, int(ranks.max(initial=0)))
+    if shape[1] > len(ids) or shape[0] > SPARSE * (len(ids) + SPARSE):
+        raise ValueError(f"{path}: query {shape[0] - 1} and rank {shape[1]} are too great for {len(ids)} lines")
+    where = queries, ranks - 1
+    found = np.full(shape, -np.inf), np.full(shape, "" if ids.dtype.kind == "U" else -1, ids.dtype)
+    found[0][where], found[1][where] = scores, ids
+    return found
+
+
+def _numbers(column: tuple[str, ...]) -> NDArray[Any]:
+    """Texts of numbers as these, integers where all are; others as strings."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array(column, kind)
+        except ValueError:
+            continue
+    return np.array(column, str)
 
 
 def _check_matrix(path: PathLike, key: str, x: NDArray[Any], *expected: str) -> None:

@@ -1,0 +1,58 @@
+"""A command reads what any other writes: rankings of `search` and `rerank` as candidates, in every file."""
+
+import numpy as np
+import pytest
+
+import peaccel as pe
+from peaccel import io
+from peaccel.cli import main
+
+RNG = np.random.default_rng(0)
+SUFFIXES = (".npz", ".safetensors", ".json", ".csv", ".parquet")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, n in (("q", 5), ("g", 12)):
+        d = pe.Normal(RNG.normal(size=(n, 4)).astype(np.float32), RNG.uniform(0.5, 2, n).astype(np.float32))
+        io.write_distribution(f"{name}.npz", d)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_search_and_rerank_find_is_reranked(files, suffix):
+    sides = "--queries q.npz --gallery g.npz"
+    main(f"search {sides} --k 6 --out found{suffix}".split())
+    main(f"rerank {sides} --candidates found{suffix} --k 4 --out again{suffix}".split())
+    main(f"rerank {sides} --candidates again{suffix} --k 2 --score ppk --out last.npz".split())
+    q, g = io.read_distribution("q.npz"), io.read_distribution("g.npz")
+    want = pe.search(q, g, 6)
+    for name, k in (("found", 6), ("again", 4)):
+        scores, ids = io.read_ranking(f"{name}{suffix}")
+        np.testing.assert_array_equal(ids, want.ids[:, :k])
+        np.testing.assert_allclose(scores, want.scores[:, :k], rtol=1e-6)
+    np.testing.assert_array_equal(io.read_ranking("last.npz")[1], pe.rerank(q, g, want.ids[:, :4], 2, "ppk").ids)
+
+
+@pytest.mark.parametrize("suffix", sorted({*SUFFIXES} - {".safetensors"}))  # which holds no strings
+def test_ids_that_are_strings_and_what_is_padded(files, suffix):
+    io.write_ranking(f"r{suffix}", (np.array([[1.5, -np.inf], [2.0, 1.0]]), np.array([["b", ""], ["a", "c"]])))
+    assert io.read_candidates(f"r{suffix}").tolist() == [["b", ""], ["a", "c"]]
+
+
+def test_lines_of_named_queries_and_other_files_are_refused(files, tmp_path):
+    ranking = np.array([[1.0]]), np.array([[3]])
+    io.write_ranking("named.csv", ranking, queries=["ann"])
+    with pytest.raises(ValueError, match=r"^named.csv: query holds what is no number of a row"):
+        io.read_candidates("named.csv")
+    for name, text, says in (
+        ("a.csv", "score,match\n1,0\n", "is no ranking, expected lines of query,rank,id,score"),
+        ("a.json", "[1]", "is no ranking, expected an object of two lists of lists"),
+        ("b.json", "{", "is no ranking"),
+        ("b.csv", "query,rank,id,score\n999999999999,1,3,0.5\n", "query 999999999999 and rank 1 are too great"),
+        ("c.csv", "query,rank,id,score\n0,99999999999,3,0.5\n", "query 0 and rank 99999999999 are too great"),
+        ("d.csv", "query,rank,id,score\n0,0,3,0.5\n", "rank holds what is no number of a row"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=f"^{name}: {says}"):
+            io.read_candidates(name)
