@@ -119,7 +119,7 @@ def test_draws_that_shared_memory_cannot_hold(device):
 def test_many_pairs_in_parts(device):
     """More pairs than warps: a warp takes several columns and draws its query once for them."""
     q, g = (make("normal_diagonal", n, 4, n, dtype="float32", library="torch") for n in (3, 90))
-    op, inputs = planned("hib", None, q, g, n=2)
+    op, inputs = planned("hib", q, g, n=2)
     found = verbs(op, inputs)
     same_bits(found, "parts")
     assert_near(found["pairwise"], _cpu.score(op, inputs, None, True), "float32", 4)
@@ -138,12 +138,12 @@ def test_gradients_of_more_items_than_blocks(device, name, kind):
 
 def test_pairs_that_are_none(device):
     q, g = (make("vmf", n, 8, n, dtype="float32", library="torch") for n in (2, 3))
-    op, inputs = planned("sampled_cosine", None, q, g)
+    op, inputs = planned("sampled_cosine", q, g)
     scores = _cuda.score(op, inputs, torch.tensor([[0, -1, 3], [-2, 2, 2**40]]), False)
     assert scores.isnan().tolist() == [[False, False, True], [True, False, True]]
     assert scores[0, 1] == -torch.inf
     for a, b in itertools.product((0, 2), (0, 3)):
-        op, inputs = planned("sampled_cosine", None, q[:a], g[:b])
+        op, inputs = planned("sampled_cosine", q[:a], g[:b])
         assert _cuda.score(op, inputs, None, True).shape == (a, b)
         ids = _cuda.search(op, inputs, 4)[1]
         assert ids.shape == (a, 4)

@@ -125,7 +125,7 @@ def test_where_it_pays():
 
 def test_memory_of_another_size_is_refused(device):
     d = make("vmf", 3, 8, library="torch")
-    op, inputs = planned("mls", None, d, d)
+    op, inputs = planned("mls", d, d)
     arrays = [_cuda.memory(x) for x in listed(inputs)]
     out = _cuda.memory(torch.ones(3, 3, dtype=torch.float64))
     for side, shape in itertools.product((0, 1), ((3, 2), (4, 3))):

@@ -12,6 +12,7 @@ from conftest import make, scored, to_numpy
 
 import peaccel as pe
 from peaccel.retrieval import plan as plan_module
+from peaccel.retrieval import prepared as prepared_module
 from peaccel.retrieval.plan import plan
 from peaccel.scores._inputs import AS_THEY_LIE
 
@@ -168,13 +169,13 @@ def test_a_gallery_that_grows_is_converted_by_what_is_new(score, kind, monkeypat
     reranker = pe.FaissReranker(index, g[:40], score)
     reranker.search(q, 3)
     converted = []
-    real = plan_module.gallery_inputs
+    real = prepared_module.gallery_inputs
 
     def counted(pair, d, score):
         converted.append(len(d))
         return real(pair, d, score)
 
-    monkeypatch.setattr(plan_module, "gallery_inputs", counted)
+    monkeypatch.setattr(prepared_module, "gallery_inputs", counted)
     for first, last in ((40, 41), (41, 60), (60, 90)):
         reranker.add(g[first:last])
         other = copy.deepcopy(reranker)
