@@ -11,7 +11,7 @@
 //! The sums of a pair are the same in whichever part of the work, so its score does not depend on the number of threads.
 
 use super::formulas::{Formula, Pair, PER_ITEM};
-use super::lengths::{has_lengths, in_range, of_pairs, scaled_norm, write_scaled};
+use super::lengths::{has_lengths, in_range, of_pairs, scaled_norm, WriteScaled};
 use super::{sq_norms, DotKernel, Facing, Numbers, Values, NO_NUMBERS};
 use crate::drivers::{by_tiles, Tile, BLOCK};
 use crate::panels::{self, RowTiles, Strip};
@@ -117,7 +117,7 @@ impl<T: Float, F: Formula> DotKernel<'_, T, F> {
                     saved[at.clone()].copy_from_slice(&x[..at.len()]);
                 }
                 let first = (part.queries.start + k, rows.start);
-                self.values::<S>((&queries, k), &gallery, first, x, &mut out[k][at.clone()]);
+                self.values((&queries, k), &gallery, first, x, &mut out[k][at.clone()]);
             };
             let tile = Tile { queries: part.queries.clone(), gallery: rows.clone() };
             self.x_of_all(tile, &mut buffers, (&queries.norms, &gallery.norms), take);
@@ -177,8 +177,7 @@ impl<T: Float, F: Formula> DotKernel<'_, T, F> {
 
     /// The scores of query `k` of one side with the items of the other, given their squared distances or inner products; `first` are
     /// the rows of the query and of the first of these items.
-    #[inline(always)]
-    fn values<S: Simd>(
+    fn values(
         &self,
         (queries, k): (&Side<T>, usize),
         gallery: &Side<T>,
@@ -199,7 +198,8 @@ impl<T: Float, F: Formula> DotKernel<'_, T, F> {
             if scaled {
                 let items = first.1 + block * BLOCK..first.1 + out.len().min((block + 1) * BLOCK);
                 let rows = self.inputs.mu2.rows_of(items, &mut buffer);
-                write_scaled::<S, T>(of_pairs(query, numbers.scaled), self.inputs.mu1.row(first.0), &rows, x);
+                let (scaled, query) = (of_pairs(query, numbers.scaled), self.inputs.mu1.row(first.0));
+                dispatch(WriteScaled { scaled, query, gallery: &rows, x: &mut *x });
             }
             let mut pairs = Facing { x, queries: &queries.numbers[k / BLOCK], k: k % BLOCK, gallery: numbers };
             dispatch(Values { formula: &self.formula, pairs: &mut pairs, n: BLOCK });

@@ -4,7 +4,7 @@
 use super::formulas::Formula;
 use super::{sq_norm, Block};
 use crate::drivers::{Inputs, Rows};
-use crate::simd::{Float, Simd};
+use crate::simd::{Float, Kernel, Simd};
 
 /// Whether a score is one of cosines.
 pub const fn has_lengths<F: Formula>() -> bool {
@@ -73,10 +73,27 @@ pub fn of_pairs(query: bool, gallery: u64) -> u64 {
 }
 
 /// Writes the inner products of a query and gallery rows where one of both is scaled.
-#[inline(always)]
-pub fn write_scaled<S: Simd, T: Float>(scaled: u64, query: &[T], gallery: &[&[T]], x: &mut [f64]) {
-    for j in (0..gallery.len()).filter(|j| scaled >> j & 1 == 1) {
-        x[j] = product((query, power::<S, T>(query)), (gallery[j], power::<S, T>(gallery[j])));
+pub struct WriteScaled<'a, T> {
+    /// A bit for each gallery row whose inner product is written.
+    pub scaled: u64,
+    /// The query.
+    pub query: &'a [T],
+    /// The gallery rows.
+    pub gallery: &'a [&'a [T]],
+    /// The inner products.
+    pub x: &'a mut [f64],
+}
+
+impl<T: Float> Kernel for WriteScaled<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let of_query = power::<S, T>(self.query);
+        for (j, row) in self.gallery.iter().enumerate() {
+            if self.scaled >> j & 1 == 1 {
+                self.x[j] = product((self.query, of_query), (row, power::<S, T>(row)));
+            }
+        }
     }
 }
 

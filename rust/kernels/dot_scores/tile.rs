@@ -5,7 +5,7 @@
 //! `weighted` has them.
 
 use super::formulas::{differentiated, Formula};
-use super::lengths::{self, has_lengths, in_range, of_pairs, scaled_norm, write_scaled};
+use super::lengths::{self, has_lengths, in_range, of_pairs, scaled_norm, WriteScaled};
 use super::weighted::{
     add_differences, add_products, those, weighted, AddPlainPartials, Near, Sides, WeightedPartials,
 };
@@ -73,7 +73,9 @@ impl<T: Float, F: Formula> DotKernel<'_, T, F> {
         for (k, (out, x)) in out.iter_mut().zip(&x).enumerate() {
             let mut x = widened(&x[..n]);
             let scaled = of_pairs(of_queries.scaled >> k & 1 == 1, of_gallery.scaled);
-            write_scaled::<S, T>(scaled, queries[k], &gallery, &mut x);
+            if scaled != 0 {
+                dispatch(WriteScaled { scaled, query: queries[k], gallery: &gallery, x: &mut x });
+            }
             let mut pairs = Facing { x: &mut x, queries: &of_queries, k, gallery: &of_gallery };
             dispatch(Values { formula: &self.formula, pairs: &mut pairs, n });
             rows::convert(&x, out);
