@@ -48,7 +48,7 @@ def assert_limits(q, g, score, dtype):
 def test_every_verb_gives_limits_at_certain_items(name, q_kind, g_kind, dtype):
     for dim in (2, 17, 64):
         q, g = hostile(q_kind, 9, dim, 1, dtype), hostile(g_kind, 40, dim, 2, dtype)
-        spelled = [x for x in PARAMETERS if x.startswith(f"{name}:")]
+        spelled = [x for x in PARAMETERS if str(x).startswith(f"{name}:")]
         for score in (scored(name, q_kind), *map(pe.scores.get, spelled)):
             if is_drawn(score, q, g):
                 continue
@@ -66,7 +66,7 @@ def test_every_verb_gives_limits_at_certain_items(name, q_kind, g_kind, dtype):
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), CELLS)
 def test_limits_are_what_scores_tend_to(name, q_kind, g_kind, dtype):
     q, g = hostile(q_kind, 12, 7, 1, dtype, 1e-12), hostile(g_kind, 60, 7, 2, dtype, 1e-12)
-    for score in (scored(name, q_kind), *(pe.scores.get(x) for x in PARAMETERS if x.startswith(f"{name}:"))):
+    for score in (scored(name, q_kind), *(pe.scores.get(x) for x in PARAMETERS if str(x).startswith(f"{name}:"))):
         if (
             score.name == "neg_kl" and q_kind == "vmf"
         ):  # of which the reference loses the digits: equal items alone are near
