@@ -210,11 +210,11 @@ def kept(mmap):
 
 
 ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
-SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=5)
+SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=1)
 RERANKER = [
     Row(asked("search"), {"queries": QUERIES, "k": 5}, {
         "k": 4, "shortlist": 2, "score": "cosine", "filter": "id < 20",
-        "params": faiss.SearchParametersIVF(nprobe=4)}, of=pe.Gallery.search),
+        "params": faiss.SearchParametersIVF(nprobe=1)}, of=pe.Gallery.search),
     Row(asked("search_exact"), {"queries": QUERIES, "k": 5}, {"k": 4, "score": "cosine", "filter": "id < 20"},
         of=pe.Gallery.search_exact),
     Row(asked("rescore"), {"queries": QUERIES, "ids": 2 * IDS}, {"score": "cosine"}, of=pe.Gallery.rescore),
@@ -581,6 +581,7 @@ ELSEWHERE = {
     "features relevance": "tests/train/test_train_relevance.py",
     "read_plda before": "tests/io/test_io_plda.py",
     "train command": "tests/train/test_train_cli.py",
+    "FaissReranker.build recall": "tests/retrieval/faiss/test_first_stage_recall.py",
     "reader use": "tests/cli/test_extend.py",
     **{f"{name} validate_args": OF_DISTRIBUTIONS for name in torch_distributions.__all__ if name != "unit_sphere"},
     **{f"{name}.rsample sample_shape": OF_DISTRIBUTIONS for name in ("VonMisesFisher", "NonIsotropicVonMisesFisher")},

@@ -7,6 +7,7 @@ import torch
 from conftest import assert_ranking, flat_index, make, to_numpy
 
 import peaccel as pe
+from peaccel.retrieval.faiss import index as faiss_index
 
 faiss.omp_set_num_threads(1)  # its threads spin for minutes where cores are few and shared
 
@@ -19,7 +20,7 @@ def test_whatever_the_index_the_galleries_own_parameters_decide(factory):
     index = faiss.index_factory(16, factory)
     index.train(GALLERY.mu)
     index.add(GALLERY.mu)
-    shortlist = index.search(QUERIES.mu, 60)[1]
+    shortlist = index.search(QUERIES.mu, 60, params=faiss_index.deep_enough(index, 60))[1]
     expected = pe.rerank(QUERIES, GALLERY, shortlist, 10)
     for gallery in (GALLERY, pe.prepare(GALLERY)):
         ranking = pe.FaissReranker(index, gallery).search(QUERIES, 10, shortlist=60)

@@ -1,5 +1,5 @@
-"""A shortlist is what it says: of neighbours that lie in clusters, as those of real embeddings do, the index proposes the
-best, however long the shortlist is, whatever FAISS is set to.
+"""A shortlist is what it says: of neighbours that lie in clusters, as those of real embeddings do, the index proposes
+the best, however long the shortlist is, whatever FAISS is set to.
 """
 
 import faiss
@@ -15,9 +15,9 @@ def clustered(n, seed):
     """Points of subclusters of clusters: normal draws alone have no near neighbours."""
     rng = np.random.default_rng(3)
     centres = rng.normal(size=(120, DIM))
-    inner = centres[rng.integers(0, 120, 1200)] + 0.5 * rng.normal(size=(1200, DIM))
+    inner = centres[rng.integers(0, 120, 1200)] + 0.9 * rng.normal(size=(1200, DIM))
     rng = np.random.default_rng(seed)
-    return (inner[rng.integers(0, 1200, n)] + 0.4 * rng.normal(size=(n, DIM))).astype(np.float32)
+    return (inner[rng.integers(0, 1200, n)] + 0.9 * rng.normal(size=(n, DIM))).astype(np.float32)
 
 
 GALLERY, QUERIES = pe.Point(clustered(8000, 1)), pe.Point(clustered(400, 2))
@@ -39,7 +39,7 @@ def test_the_best_is_among_what_an_index_proposes(factory, shortlist):
 def test_build_says_what_it_has_set_and_reached(factory, setting):
     found = {recall: pe.FaissReranker.build(GALLERY, factory, recall=recall).first_stage for recall in (0.5, 0.999)}
     assert all(x.setting == setting and x.recall >= recall - 1e-3 for recall, x in found.items())
-    assert found[0.5].value < found[0.999].value
+    assert found[0.5].value <= found[0.999].value and (factory == "HNSW32" or found[0.5].value < 8)
     index = pe.FaissReranker.build(GALLERY, factory, recall=0.999).index
     assert getattr(getattr(index, "hnsw", index), setting) == found[0.999].value
     plain = pe.FaissReranker.build(GALLERY, factory, recall=None)

@@ -175,7 +175,7 @@ def test_a_filter_leaves_out_what_does_not_fulfil_it(gallery, factory):
 def test_an_index_proposes_what_a_reranker_s_proposes(gallery, factory, first_stage):
     gallery.compact()
     gallery.build_index(factory, first_stage)
-    reranker = pe.FaissReranker.build(gallery.items, factory, first_stage)
+    reranker = pe.FaissReranker.build(gallery.items, factory, first_stage, recall=None)
     for shortlist in (5, 20):
         expected, found = (r.search(QUERIES, 5, shortlist) for r in (reranker, gallery))
         np.testing.assert_array_equal(found.ids, expected.ids)

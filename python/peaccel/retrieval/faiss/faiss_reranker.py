@@ -22,7 +22,7 @@ from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_feature
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.retrieval.ranking import Ranking
-from peaccel.scores import Score, get
+from peaccel.scores import Score, named
 
 __all__ = ["FaissReranker"]
 
@@ -68,6 +68,12 @@ class FaissReranker(Generic[ArrayT]):
     FileNotFoundError, ImportError
         No such file; FAISS is not installed.
 
+    Attributes
+    ----------
+    first_stage
+        What `build` has set and measured: the setting's name, its value and the share of the nearest items that the
+        index finds. None of a reranker that was not built here, of copies and of loaded ones.
+
     Notes
     -----
     Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
@@ -84,15 +90,17 @@ class FaissReranker(Generic[ArrayT]):
     [[10, 30]]
     """
 
+    first_stage: faiss_index.Tuned | None = None
+
     def __init__(
         self,
         index: Any,
         gallery: Distribution[ArrayT] | Prepared[ArrayT],
-        score: str | Score = "mls",
+        score: str | Score | None = None,
         ids: ArrayLike | None = None,
         features: FirstStage = "mu",
     ) -> None:
-        record = get(score)
+        record = named(score, gallery)
         if isinstance(gallery, Prepared):
             if record != gallery.score:
                 own = gallery.score.label
@@ -129,8 +137,9 @@ class FaissReranker(Generic[ArrayT]):
         gallery: Distribution[KindT],
         factory: str = "HNSW32",
         first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
-        score: str | Score = "mls",
+        score: str | Score | None = None,
         ids: ArrayLike | None = None,
+        recall: float | None = 0.99,
     ) -> FaissReranker[KindT]:
         """Build an index of the gallery, and a reranker over it.
 
@@ -148,9 +157,14 @@ class FaissReranker(Generic[ArrayT]):
             divides by, and queries are scaled to the sphere's radius. A `FirstStageReference`: the surrogate around
             that, where queries are not as uncertain as the gallery.
         score
-            A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+            A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default cosine of points, else mls.
         ids
             [G] integers >= 0 or strings, all different, by which the items go; None for their rows.
+        recall
+            In (0, 1]: the share of the ten nearest items that a graph or an IVF is to find, by 256 items of the gallery
+            beside an exact search among all, which takes as long as these 256 searches do. It is set to the least
+            effort that does, or beyond which it finds no more; ``.first_stage`` says what was reached. None leaves
+            FAISS's own settings.
 
         Raises
         ------
@@ -164,14 +178,17 @@ class FaissReranker(Generic[ArrayT]):
         """
         if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
-        record = get(score).snapshot()
+        record = named(score, gallery).snapshot()
         require_distribution(record.name, "gallery", gallery)
+        if recall is not None and not 0 < recall <= 1:
+            raise ValueError(f"FaissReranker.build: recall is {recall}, expected a share above 0, up to 1, or None")
         checked = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         on_gpu = device_of(gallery.mu) not in ("numpy", "cpu")
         gallery = gallery.detach()
         gallery.check_signs()
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = faiss_index.built(vectors, factory, inner_product=radius is None)
+        first = None if recall is None else faiss_index.tuned(index, vectors, recall)
         items: RowsAndIds = StoredItems(gallery, checked, by_row=True)
         if on_gpu:
             index = faiss_index.moved_to_gpu(index, gallery.mu)
@@ -179,6 +196,7 @@ class FaissReranker(Generic[ArrayT]):
         reranker: FaissReranker[Any] = cls._of(
             Indexed(index, items), Vectors(features, record, index.d, radius, on_gpu=on_gpu)
         )
+        reranker.first_stage = first
         return reranker
 
     def search(
@@ -202,7 +220,9 @@ class FaissReranker(Generic[ArrayT]):
             How many the index proposes, >= 1, of the items that are there: with an exact index the result is that of an
             index without removed ones.
         params
-            FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through. A selector among
+            FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through. None: the index
+            looks at enough for the shortlist, whatever it is set to: a graph compares as many items and 64 at least, an
+            IVF looks into lists that hold four times as many. A selector among
             them selects what the index itself returns; where that is rows but items go by other ids, it is refused.
         allowed
             The items that may be found, for all queries: ids (those that no item has find nothing), or a bool for each

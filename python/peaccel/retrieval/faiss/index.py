@@ -7,7 +7,7 @@ import math
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,11 @@ else:
 
 __all__ = [
     "Index",
+    "Tuned",
     "add",
     "built",
     "by_lists",
+    "deep_enough",
     "graph",
     "id_selector",
     "mapped",
@@ -37,6 +39,7 @@ __all__ = [
     "selecting",
     "selects",
     "serialized",
+    "tuned",
     "unserialized",
     "width",
     "write",
@@ -164,10 +167,11 @@ def id_selector(ids: np.ndarray[Any, Any]) -> Any:
 
 
 def parameters(index: Any, depth: int, selector: Any) -> Any:
-    """Search parameters by which an index as it is set finds only what the selector takes; None where it cannot.
+    """Search parameters by which an index finds only what the selector takes; None where it cannot.
 
-    A graph, which stops early, compares `depth` items or more. The classes are listed by name, because others accept a
-    selector and then find nothing, find everything, or end the process.
+    FAISS looks at as much as the index is set to, however many items are asked for: here a graph compares `depth` items
+    or more, and LEAST at least, and an IVF looks into as many lists as `_lists` says. The classes are listed by name,
+    because others accept a selector and then find nothing, find everything, or end the process.
     """
     faiss = _faiss()
     if not isinstance(index, faiss.Index):
@@ -184,16 +188,32 @@ def parameters(index: Any, depth: int, selector: Any) -> Any:
         return None
     if _is(index, "IndexHNSW"):
         own = {
-            "efSearch": max(index.hnsw.efSearch, depth),
+            "efSearch": max(index.hnsw.efSearch, depth, LEAST),
             "check_relative_distance": index.hnsw.check_relative_distance,
         }
         return faiss.SearchParametersHNSW(sel=selector, **own)
     if _is(index, "IndexIVFPQ"):
         own = {"scan_table_threshold": index.scan_table_threshold, "polysemous_ht": index.polysemous_ht}
-        return faiss.IVFPQSearchParameters(sel=selector, nprobe=index.nprobe, max_codes=index.max_codes, **own)
+        return faiss.IVFPQSearchParameters(sel=selector, nprobe=_lists(index, depth), max_codes=index.max_codes, **own)
     if _is(index, "IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQFastScan", "IndexIVFRaBitQ"):
-        return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe, max_codes=index.max_codes)
+        return faiss.SearchParametersIVF(sel=selector, nprobe=_lists(index, depth), max_codes=index.max_codes)
     return faiss.SearchParameters(sel=selector) if _is(index, "IndexFlat", "IndexScalarQuantizer") else None
+
+
+def _lists(index: Any, depth: int) -> int:
+    """Lists of an IVF that are looked into: as many as it is set to, and as hold HELD times what is asked for; where it
+    is set to one, as FAISS makes it, twice the root of their number.
+    """
+    holding = math.ceil(HELD * depth * index.nlist / max(index.ntotal, 1))
+    least = math.ceil(2 * index.nlist**0.5) if index.nprobe == 1 else index.nprobe
+    return int(min(max(least, holding), index.nlist))
+
+
+def deep_enough(index: Any, shortlist: int) -> Any:
+    """Search parameters by which an index finds a shortlist of the best; None where it has no such setting."""
+    faiss = _faiss()
+    own = parameters(index, shortlist, None)
+    return None if type(own) is faiss.SearchParameters else own
 
 
 def _is(index: Any, *names: str) -> bool:
@@ -221,6 +241,8 @@ def selects(params: Any) -> bool:
     return getattr(params, "sel", None) is not None or any(selects(inner) for inner in inside if inner is not None)
 
 
+LEAST = 64  # items that a graph compares at least: of 16, as FAISS sets it, the best is missed by one query in 20
+HELD = 4  # times the shortlist that the lists hold which an IVF looks into
 INSIDE = ("index_params", "base_index_params")  # attributes that are search parameters of an index inside
 
 
@@ -291,6 +313,57 @@ def moved_to_gpu(index: Any, like: Array) -> Any:
     except RuntimeError as error:
         what = f"FAISS has no {type(index).__name__} on a GPU ({_reason(error)}), expected a flat or an IVF index"
         raise ValueError(f"FaissReranker.build: {what}") from None
+
+
+class Tuned(NamedTuple):
+    """How a built index is searched: the setting by its name, its value, and the share of the ten nearest other items
+    of its own that it then finds."""
+
+    setting: str
+    value: int
+    recall: float
+
+
+def tuned(index: Any, vectors: np.ndarray[Any, Any], recall: float) -> Tuned | None:
+    """Set a graph or an IVF to the least effort at which it finds this share of the ten nearest, of items of its own,
+    or to the least beyond which it finds no more; None for an index without such a setting.
+    """
+    faiss, found = _faiss(), _setting(index)
+    if found is None or len(vectors) <= NEAREST:
+        return None
+    holder, name, most = found
+    sample = vectors[:: -(-len(vectors) // SAMPLED)]
+    flat = faiss.IndexFlat(vectors.shape[1], index.metric_type)
+    flat.add(vectors)
+    nearest = flat.search(sample, NEAREST + 1)[1]
+    tried: list[Tuned] = []
+    value = getattr(holder, name)
+    while not tried or (tried[-1].recall < recall and tried[-1].value < most):
+        value = min(value if not tried else 2 * tried[-1].value, most)
+        setattr(holder, name, value)
+        got = index.search(sample, NEAREST + 1)[1]
+        share = float((got[:, :, None] == nearest[:, None]).any(1).mean())
+        tried.append(Tuned(name, value, share))
+    best = max(x.recall for x in tried)
+    chosen = next(x for x in tried if x.recall >= min(recall, best - 1e-3))
+    setattr(holder, name, chosen.value)
+    return chosen
+
+
+NEAREST, SAMPLED = 10, 256  # items that are looked for, and items that look for them
+
+
+def _setting(index: Any) -> tuple[Any, str, int] | None:
+    """The object and the name of the setting by which an index looks at more, and its greatest value."""
+    faiss = _faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return _setting(index.index)
+    if isinstance(index, faiss.IndexRefine):
+        return _setting(index.base_index)
+    if _is(index, "IndexHNSW"):
+        return index.hnsw, "efSearch", max(index.ntotal, 16)
+    return (index, "nprobe", index.nlist) if isinstance(index, faiss.IndexIVF) else None
 
 
 def _reason(error: RuntimeError) -> str:

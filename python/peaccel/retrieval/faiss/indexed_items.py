@@ -93,7 +93,8 @@ class Indexed:
         """
         index, items = self.index, self.items
         if choice is None:
-            return items.rows_of_labels(faiss_index.search(index, vectors, shortlist, params))
+            own = params if params is not None or self.on_gpu else faiss_index.deep_enough(index, shortlist)
+            return items.rows_of_labels(faiss_index.search(index, vectors, shortlist, own))
         count, total = len(choice.rows), index.ntotal
         graph = faiss_index.graph(index) if params is None else None
         links = graph.nb_neighbors(0) if graph else 0
