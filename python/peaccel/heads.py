@@ -80,8 +80,8 @@ class Covariates(nn.Module):
 
 
 def _precise(layers: nn.Module, features: Tensor) -> Tensor:
-    """What layers make of features, in float32 under autocast too, whose 16-bit floats have 3 digits: uncertainties of
-    items would be equal, and directions of other length."""
+    """Outputs of layers, in float32 under autocast too, whose 16-bit floats have 3 digits: uncertainties of items would
+    be equal, and directions of other length."""
     with torch.autocast(features.device.type, enabled=False):
         out: Tensor = layers(widened(features))
     return out

@@ -1,5 +1,5 @@
-"""What was trained and fitted, shared: a head, calibrations, priors and thresholds in a folder, or in a repository of
-the Hugging Face Hub, with a card that says on what they were fitted.
+"""Sharing of a head, calibrations, priors and thresholds: in a folder, or in a repository of the Hugging Face Hub, with
+a card that says on what they were fitted.
 
 All of it is JSON, but for a head's weights, which are safetensors: nothing is unpickled, and no code comes along.
 """
@@ -33,7 +33,7 @@ RESERVED = ("config", "run", "result")
 FILE = re.compile(r"[A-Za-z0-9_-]+")  # the name of a fit, which leads to no other folder
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 PATHS = ("out", "root", "begin", "weights")
-"""What a run's settings name of the machine it was trained on, which nobody else has."""
+"""Settings of a run that are paths of the machine on which it was trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +269,7 @@ class Pretrained:
 
 
 def _record(run: Path) -> dict[str, Any]:
-    """What run.json says, if the folder holds a run that needs no file of anybody's."""
+    """Content of run.json, if the folder holds a run that needs no file of its author's machine."""
     for name in (RECORD, WEIGHTS):
         if not (run / name).is_file():
             raise FileNotFoundError(f"{run / name}: there is no such file: is {run} the folder of a run that ended?")
@@ -301,7 +301,7 @@ def _without_folders(command: str | None) -> str | None:
 
 
 def _of_run(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the card says of how a head was trained."""
+    """Training of a head, as the card tells it."""
     if not record:
         return {}
     size = f"{record['items']} items of {record['classes']} classes" if "items" in record else None
@@ -309,7 +309,7 @@ def _of_run(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reached(run: PathLike | None) -> dict[str, str]:
-    """What the card says of a head's results on held-out items."""
+    """Results of a head on held-out items, as the card tells them."""
     if run is None or not (path := Path(run) / RESULT).is_file():
         return {}
     result = _read(path)

@@ -1,1 +1,1 @@
-"""What every part of the package may use, and which uses none of it."""
+"""Tools without a subject, which every part of the package may use and which use none of it."""

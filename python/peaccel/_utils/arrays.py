@@ -97,7 +97,7 @@ def quiet(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class NotArrayError(TypeError):
-    """What a distribution raises where numpy would make an array of it; the message says what to give."""
+    """Error of a distribution that numpy is to convert; its message names the array to pass."""
 
 
 def is_torch(x: object) -> bool:

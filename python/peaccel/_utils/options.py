@@ -26,7 +26,7 @@ class Nothing:
 
 
 def about(doc: str | None) -> str:
-    """What help says of a command: the docstring of its file."""
+    """Help text of a command: the docstring of its file."""
     return inspect.cleandoc(doc or "")
 
 

@@ -81,7 +81,7 @@ class ProgressBar:
             self._bar.update(self._task, completed=done, told=told)
 
     def line(self) -> str:
-        """What a line says."""
+        """Text of a progress line."""
         if self._total is None:
             return f"{self._description}: {duration(perf_counter() - self._since)}"
         return f"{self._description}: {100 * self._done / (self._total or 1):.0f} %, {self._told}"

@@ -1,4 +1,4 @@
-"""What this build is, and how many threads its kernels use."""
+"""Facts of this build, and the number of threads of its kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ENVIRONMENT = ("PEACCEL_SIMD", "PEACCEL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 class BuildInfo(TypedDict):
-    """What `build_info` returns."""
+    """Facts of a build, as `build_info` returns them."""
 
     version: str
     simd: str
@@ -24,7 +24,7 @@ class BuildInfo(TypedDict):
 
 
 def build_info() -> BuildInfo:
-    """What this build is and what it uses here: version, SIMD level, threads, what chose these two, CUDA or why not.
+    """Version, SIMD level and threads of this build, the origin of these two, and CUDA or the reason for its absence.
 
     Examples
     --------

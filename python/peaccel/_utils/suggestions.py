@@ -1,4 +1,4 @@
-"""What errors say of an unknown name, and of a class without one."""
+"""Wording of errors about unknown names and unlabelled items."""
 
 from __future__ import annotations
 

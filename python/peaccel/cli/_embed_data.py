@@ -1,4 +1,4 @@
-"""What `peaccel embed` writes; apart from its options, which are read before torch is imported."""
+"""Embeddings that `peaccel embed` writes; apart from its options, which are read before torch is imported."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _items(task: Embed, trained: Trained) -> Items:
 
 
 def _features(task: Embed, data: str, name: str) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
-    """What a backbone makes of images, with their labels, and their quality where it is known; of images with captions,
-    what both towers make of them."""
+    """Features of images, with their labels, and their quality where it is known; of images with captions, the features
+    by both towers."""
     backbone = backbones.create(name, weights=task.weights)
     if data not in CAPTIONED:
         items = _part(task, data, task.root, task.seed or 0, task.quick, input_of(backbone))

@@ -19,7 +19,7 @@ __all__ = ["Embed", "check", "check_words"]
 
 @dataclass(frozen=True, kw_only=True)
 class Embed:
-    """What to embed, by which model, and where the result goes."""
+    """Data to embed, model and output."""
 
     out: Path
     """The file to write, with --hidden-digits the folder. With --run a distribution, .npz or .safetensors, as 'peaccel

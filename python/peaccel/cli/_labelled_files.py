@@ -1,4 +1,4 @@
-"""What `peaccel evaluate` and `peaccel choose-threshold` read: embeddings, and which of them are right for which."""
+"""Embeddings and their labels or relevance, as `peaccel evaluate` and `peaccel choose-threshold` read them."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class LabelledFiles:
     """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
     query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
     prior: Path | None = None
-    """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
+    """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """What pe.calibrate found, as pe.io.write_fit writes it; applied to both sides."""
+    """The result of pe.calibrate, as pe.io.write_fit writes it; applied to both sides."""
     novel: Path | None = None
     """Queries without a right item in the gallery, a file as --queries: how often a query finds its right item where
     few of these find anything (open-set identification), and how well confidences tell them."""

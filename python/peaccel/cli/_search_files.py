@@ -1,4 +1,4 @@
-"""What `peaccel search` and `peaccel rerank` read and write."""
+"""Inputs and outputs of `peaccel search` and `peaccel rerank`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F = TypeVar("F")
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFiles:
-    """What to search, by what, and where the ranking goes."""
+    """Gallery, queries, score and output of a search."""
 
     gallery: Path
     """The gallery, G items in D dimensions. An .npz or .safetensors file with the keys
@@ -48,9 +48,9 @@ class SearchFiles:
     """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5". By default cosine of points, else
     mls."""
     prior: Path | None = None
-    """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
+    """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """What pe.calibrate found, as pe.io.write_fit writes it; applied to gallery and queries."""
+    """The result of pe.calibrate, as pe.io.write_fit writes it; applied to gallery and queries."""
     gallery_calibration: Path | None = None
     """The gallery's, where pe.calibrate(queries, gallery, ...) found two; --calibration is then the queries'."""
     ids: Path | None = None
@@ -83,7 +83,7 @@ class SearchInputs:
 
     @property
     def none(self) -> int | str:
-        """What stands for no item among ids."""
+        """Padding among ids: -1, or "" among strings."""
         return "" if self.ids is not None and self.ids.dtype.kind == "U" else -1
 
     def named(self, rows: Ids) -> Ids:

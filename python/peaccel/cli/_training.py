@@ -1,4 +1,4 @@
-"""What the commands that train share: what is refused before torch is imported, and how options are read."""
+"""Reading of options and early refusals, before torch is imported, of the commands that train."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["ChooseScore", "main"]
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseScore:
-    """What to choose a score on, and where the result goes."""
+    """Labelled data to choose a score on, and output."""
 
     embeddings: Path
     """Items of classes that nothing was trained on; a file as 'peaccel search' takes it."""

@@ -21,7 +21,7 @@ __all__ = ["ChooseThreshold", "main"]
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseThreshold(LabelledFiles):
-    """What to choose a threshold on, what it is to promise, and where the result goes.
+    """Data to choose a threshold on, its promise, and output.
 
     Labelled queries and a gallery, of classes that nothing was trained on, or scored pairs."""
 

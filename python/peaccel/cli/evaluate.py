@@ -25,7 +25,7 @@ __all__ = ["Evaluate", "main"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(LabelledFiles):
-    """What to evaluate, by which scores, and where the page goes."""
+    """Data to evaluate, scores, and output of the page."""
 
     out: Path
     """A folder that receives results.json and report.html; made if missing."""

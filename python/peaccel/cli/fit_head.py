@@ -40,8 +40,8 @@ class HeadFiles:
     a query and its document; .npy, or .npz with key relevance. Classes are what pairs connect; items in no pair are
     left out."""
     covariates: tuple[Path, ...] = ()
-    """What was measured of the items beside their features, such as duration, signal-to-noise ratio or size of a crop:
-    [N] or [N, Q] numbers, .npy, or .npz with the key covariates. The uncertainty sees them too, standardised by the
+    """Measurements of the items beside their features, such as duration, signal-to-noise ratio or size of a crop: [N]
+    or [N, Q] numbers, .npy, or .npz with the key covariates. The uncertainty sees them too, standardised by the
     training classes; the means do not."""
     method: Head = "pfe"
     """The method that learns the uncertainty: pfe, calibrated afterwards, did best on validation classes

@@ -44,7 +44,7 @@ class GivenItems:
 
 @dataclass(frozen=True, kw_only=True)
 class Create(GivenItems):
-    """What to keep, and where."""
+    """Items of a new gallery, and its place."""
 
     out: Path
     """The folder to make, by custom one that ends in .lance."""
@@ -60,7 +60,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True)
 class Append(GivenItems, Kept):
-    """What to add, and to which gallery."""
+    """Items to append, and their gallery."""
 
     replace: bool = False
     """Items whose ids are there take the place of these, rather than being refused."""
@@ -68,19 +68,19 @@ class Append(GivenItems, Kept):
 
 @dataclass(frozen=True, kw_only=True)
 class Index(Kept):
-    """What index to build."""
+    """Index to build of a gallery."""
 
     factory: str = "HNSW32"
     """A FAISS factory string, such as "IVF1024,PQ32"."""
     first_stage: Literal["cosine", "surrogate"] = "cosine"
-    """What the index ranks by: directions, or vectors that follow the score."""
+    """Vectors in the index: directions, or surrogates that follow the score."""
     score: str | None = None
     """The score that surrogates stand for, as 'peaccel scores' lists it; by default cosine of points, else mls."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchKept(Kept):
-    """What to search, by what, and where the ranking goes."""
+    """Gallery, queries, score and output of a search."""
 
     queries: Path
     """The queries, in a file as 'peaccel search' takes it."""

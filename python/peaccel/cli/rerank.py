@@ -20,7 +20,7 @@ __all__ = ["Rerank", "main"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rerank(SearchFiles):
-    """What to rerank, by what, and where the ranking goes."""
+    """Candidates to rerank, score and output."""
 
     candidates: Path | None = None
     """Rows of the gallery to choose from, or their --ids, int [Q, K], -1 for none, or strings, empty for none:

@@ -1,4 +1,4 @@
-"""What readers return: a record for each part of a data set, of numpy arrays and paths; no pixel is read."""
+"""Records of the parts of a data set, of numpy arrays and paths, as readers return them; no pixel is read."""
 
 from __future__ import annotations
 
@@ -183,8 +183,8 @@ Labelled = TypeVar("Labelled", Images, Features)
 ReaderFunction = TypeVar("ReaderFunction", bound=Callable[..., Mapping[str, Part]])
 
 Use: TypeAlias = Literal["images", "features", "captions", "evaluation"]
-"""What a data set is there for: to train on images, or on features that need no backbone; to embed images with their
-captions; to be evaluated on alone."""
+"""Purpose of a data set: training on images, or on features that need no backbone; embedding of images with their
+captions; evaluation alone."""
 
 READERS: dict[str, Callable[..., Mapping[str, Part]]] = {}
 """The reader of each data set: (root, its own options) -> its parts by name; those of imported files."""

@@ -131,7 +131,7 @@ def _pillow() -> Any:
 
 
 def _faults(paths: Sequence[str]) -> list[tuple[str, str]]:
-    """What is wrong with each image's header; "" where nothing is."""
+    """Paths of images with the faults of their headers, "" where there is none."""
     pillow, faults = _pillow(), []
     for path in paths:
         fault = ""

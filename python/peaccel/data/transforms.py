@@ -11,7 +11,7 @@ __all__ = ["BN_INCEPTION", "FACES", "IMAGENET", "Normalisation", "eval_transform
 
 @dataclass(frozen=True)
 class Normalisation:
-    """What is subtracted from red, green and blue in [0, 1], and the divisor of the difference."""
+    """Mean of red, green and blue in [0, 1], which is subtracted, and the divisor of the difference."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]

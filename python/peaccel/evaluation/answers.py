@@ -131,7 +131,7 @@ def answered(
 
 
 def _measured(owner: str, name: Any, metric: Metric, ids: NDArray[np.int64], truth: Relation) -> NDArray[np.float64]:
-    """What a metric makes of some rankings, which is checked, since it may be a user's."""
+    """Values of a metric, [Q], of some rankings; checked, since it may be a user's."""
     found = np.asarray(metric(ids, truth))
     if found.shape != (len(ids),) or found.dtype.kind not in "biuf":
         raise ValueError(f"{owner}: {name} gave shape {found.shape} of {found.dtype}, expected ({len(ids)},)")

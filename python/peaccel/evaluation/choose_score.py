@@ -105,7 +105,7 @@ class RankedScore:
 
 @dataclass(frozen=True)
 class ScoreChoice:
-    """What `pe.choose_score` found; prints as a table and a sentence.
+    """Result of `pe.choose_score`; prints as a table and a sentence.
 
     Examples
     --------
@@ -181,7 +181,7 @@ class ScoreChoice:
         return {"Scores, best first; gains of Recall@1, in intervals that hold for all of them at once": shown}
 
     def summary(self) -> str:
-        """What was judged, in one sentence."""
+        """Data and setting of the choice, in one sentence."""
         looked = self.fitted + self.judged
         drawn = f"A sample of {looked} of {self.items} items: " if looked < self.items else ""
         return (

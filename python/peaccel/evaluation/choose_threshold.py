@@ -278,7 +278,7 @@ def _in_dtype(owner: str, found: NDArray[np.float64], dtype: Any, score: Score) 
 def _about(
     queries: Distribution, gallery: Distribution | None, score: Score, given: _Given, grouping: str, apart: bool
 ) -> str:
-    """What was searched for in what, as a sentence begins."""
+    """Queries and gallery, as the beginning of a sentence."""
     among = "among each other" if gallery is None else f"in {len(gallery)} gallery items"
     without = int((~given.matches).sum())
     missing = f", {without} of them without a right item" if without else ""
@@ -359,7 +359,7 @@ def _result(
 
 
 def _missing(promise: str, least: int, perhaps: int | None) -> str:
-    """What is missing to a threshold, in some words."""
+    """Reason why there is no threshold, in some words."""
     if promise != "wrong":
         return str(least)
     if perhaps is None:

@@ -25,10 +25,10 @@ class Column:
     head: str
     """The head of the column; of a mapping it holds {} for the key."""
     about: str = ""
-    """What it means, and which way is better."""
+    """Meaning of the column, and its better direction."""
     show: Callable[[Any], str] = str
     metric: Metric | None = None
-    """What the field is the mean of, where it is that of a number of each query's ranking."""
+    """The metric of single rankings whose mean the field is, if it is one."""
 
 
 def columns(kind: type[Any]) -> dict[str, Column]:
@@ -44,7 +44,7 @@ def ranked(kind: type[Any]) -> dict[str, Metric]:
 
 
 def explained(*kinds: type[Any]) -> dict[str, str]:
-    """What the columns of some results mean, by their heads."""
+    """Meanings of the columns of some results, by their heads."""
     found = [column for kind in kinds for column in columns(kind).values() if column.about]
     return {column.head.format("k"): column.about for column in found}
 

@@ -139,7 +139,7 @@ def retrievals(
     images: tuple[NDArray[Any], NDArray[Any]],
     seed: int = 0,
 ) -> report.Section:
-    """What some queries find by two scores, with a mark where it is wrong.
+    """Answers of some queries by two scores, with a mark where they are wrong.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What `pe.evaluate` found, as numbers and as tables."""
+"""Results of `pe.evaluate`, as numbers and as tables."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class ConfidenceResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `pe.evaluate` found; prints as two tables.
+    """Result of `pe.evaluate`; prints as two tables.
 
     Examples
     --------
@@ -215,7 +215,7 @@ class Evaluation:
     classes: int
     """How many classes the queries have, or clusters, which a `peaccel.metrics.Relevance` names."""
     grouping: str
-    """What `classes` counts: classes, or the kind of clusters."""
+    """Name of the groups that `classes` counts: classes, or that which a `peaccel.metrics.Relevance` gives them."""
     unanswerable: int
     """How many queries have no right item in the gallery; they are left out of all means."""
     kinds: tuple[str, str]
@@ -245,7 +245,7 @@ class Evaluation:
         }
 
     def summary(self) -> str:
-        """What was evaluated, in one sentence."""
+        """Data and protocol of the evaluation, in one sentence."""
         left_out = f", {self.unanswerable} of them without an answer in it" if self.unanswerable else ""
         of_classes = "drawn one by one" if self.novel_classes is None else f"of {self.novel_classes} classes"
         novel = f"; {self.novel} novel queries {of_classes}" if self.novel else ""

@@ -1,4 +1,4 @@
-"""What the confidences of queries are, and what they are worth."""
+"""Confidences of queries, and how well they separate right answers from wrong ones."""
 
 from __future__ import annotations
 

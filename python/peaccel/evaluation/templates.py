@@ -43,7 +43,7 @@ class TemplateResult:
 
 @dataclass(frozen=True)
 class TemplateEvaluation:
-    """What `evaluate_templates` found; prints as a table."""
+    """Result of `evaluate_templates`; prints as a table."""
 
     items: int
     templates: int
@@ -59,7 +59,7 @@ class TemplateEvaluation:
         return {"Verification of templates": table(self.results)}
 
     def summary(self) -> str:
-        """What was evaluated, in one sentence."""
+        """Data and protocol of the evaluation, in one sentence."""
         return (
             f"{self.templates} templates of {self.items} items, {self.identities} identities; {self.pairs} pairs, "
             f"{self.same} of one identity; [95 % over identities], seed {self.seed}"

@@ -1,4 +1,4 @@
-"""What `pe.choose_threshold` found, as numbers, as sentences and as tables."""
+"""Results of `pe.choose_threshold`, as numbers, as sentences and as tables."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ThresholdResult:
     ]
     """None where there is no such search."""
     accept: Selection | FalseMatchLimit
-    """What `pe.learn_then_test` or `pe.limit_false_matches` found, which is applied and kept."""
+    """The result of `pe.learn_then_test` or `pe.limit_false_matches`, to be applied and kept."""
     tested: int
     """How many answers, pairs or searches it was tested on, one of each class or group."""
     perhaps: int | None
@@ -90,7 +90,7 @@ class ThresholdResult:
 
 @dataclass(frozen=True)
 class ThresholdChoice:
-    """What `pe.choose_threshold` or `pe.choose_pair_threshold` found; prints as sentences and tables.
+    """Result of `pe.choose_threshold` or `pe.choose_pair_threshold`; prints as sentences and tables.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class ThresholdChoice:
     score: str | None
     """The score by which queries were answered; None of pairs."""
     about: str
-    """What was given, in a sentence's beginning."""
+    """Data of the choice, as the beginning of a sentence."""
     items: int
     """How many queries, or pairs."""
     matches: int
@@ -113,7 +113,7 @@ class ThresholdChoice:
     units: int
     """How many classes these are of, or groups; all of them count alike."""
     grouping: str
-    """What `units` counts: classes, groups, or pairs that are taken as independent."""
+    """Name of what `classes` counts: classes, groups, or pairs that are taken as independent."""
     others: int
     """How many searches have no mate, or how many pairs do not match."""
     other_units: int | None
@@ -147,7 +147,7 @@ class ThresholdChoice:
 
     @property
     def accept(self) -> Selection | FalseMatchLimit | None:
-        """What to accept by for the promise that was asked for: ``accept(ranking)``, ``accept(scores)``."""
+        """Acceptance at the rate of the call: ``accept(ranking)``, ``accept(scores)``."""
         return None if self.chosen is None else self.chosen.accept
 
     @property
@@ -179,7 +179,7 @@ class ThresholdChoice:
         }[x.promise, self.of_pairs]
 
     def _remaining(self, x: ThresholdResult) -> str:
-        """What the threshold does to what it was found on."""
+        """Share of its data that the threshold accepts, and that of wrong ones among them, as a sentence."""
         accepted = round(x.accepted * self.items)
         wrong = round(x.wrong * accepted) if accepted else 0
         right, false = round(x.found * self.matches), "" if x.false is None else str(round(x.false * self.others))
@@ -207,14 +207,14 @@ class ThresholdChoice:
         return f"{enough}; with as many wrong ones as here it takes perhaps {x.perhaps} more."
 
     def _counted(self, x: ThresholdResult) -> str:
-        """What is counted as independent."""
+        """Name of the independent groups that are counted."""
         if x.promise == "wrong":
             return self.grouping
         each = "pairs that do not match" if self.of_pairs else "searches without a mate"
         return each if self.other_units is None else f"groups of {each}" if self.of_pairs else f"classes of {each}"
 
     def _unit(self, x: ThresholdResult) -> str:
-        """What was tested, and what is taken as independent."""
+        """Name of a case, and of the groups that are taken as independent."""
         alone = self.grouping == "pairs" if x.promise == "wrong" else self.other_units is None
         if self.of_pairs:
             if alone:
@@ -244,7 +244,7 @@ class ThresholdChoice:
         }
 
     def summary(self) -> str:
-        """What was given, in one sentence."""
+        """Data of the choice, in one sentence."""
         return (
             f"{self.about}; each row is kept with a certainty of {share(1 - self.delta)} by itself, not all of them at "
             f"once: name the target before you look; seed {self.seed}"

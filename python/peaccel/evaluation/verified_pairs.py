@@ -85,7 +85,7 @@ def _drawn(
 
 
 def _at(rising: NDArray[np.float64], level: float, of: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What another curve is where each row of a curve first reaches a level, linearly between their points."""
+    """Linear interpolation of a second curve, `of`, where each row of `rising` first reaches a level."""
     after = np.maximum((rising >= level).argmax(1), 1)[:, None]
     (low, high), (start, end) = (
         [np.take_along_axis(curve, after - back, 1)[:, 0] for back in (1, 0)] for curve in (rising, of)

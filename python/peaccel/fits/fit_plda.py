@@ -29,7 +29,7 @@ ROUNDING = 2.0**-52
 
 
 class _Classes(NamedTuple):
-    """What the likelihood depends on."""
+    """Sufficient statistics of the likelihood."""
 
     sizes: Array  # [C, 1]
     means: Array  # [C, D]

@@ -65,7 +65,7 @@ class Prior(NamedTuple, Generic[ArrayT]):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `calibrate` found. Calling it on a distribution returns that with its uncertainty corrected.
+    """Correction of uncertainties that `calibrate` fits. Called on a distribution it returns the corrected one.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ def fewest(alpha: float, delta: float) -> int:
 
 
 class Threshold:
-    """What is accepted from a threshold on: values, or the answers of a ranking."""
+    """Acceptance from a threshold on: of values, or of the answers of a ranking."""
 
     threshold: float
 

@@ -109,7 +109,7 @@ def _is_list(column: Any) -> bool:
 
 
 def _kind(column: Any) -> str:
-    """What Arrow calls the type of a column's values, or of those in its lists."""
+    """Arrow's name of the type of a column's values, or of those in its lists."""
     return str(column.type.value_type if _is_list(column) else column.type)
 
 

@@ -1,4 +1,4 @@
-"""Whatever holds a table, as pyarrow's tables and batches. The only module that imports pyarrow."""
+"""Tables of any source as pyarrow's tables and batches. The only module that imports pyarrow."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def _of_hugging_face(source: Any) -> TableSource:
 
 
 def _led_to(owner: str, source: Any, name: str) -> TableSource:
-    """What a method of the source gives, asked anew each time that it is read."""
+    """Table that a method of the source returns, which is called anew each time that it is read."""
     first = opened(owner, getattr(source, name)())
     if not first.once:
         return first

@@ -20,7 +20,7 @@ Floats: TypeAlias = NDArray[Any]
 
 
 def from_pfe(mu: Any, sigma_sq: Any = None) -> Normal[Numpy]:
-    """What PFE makes of faces: means, which become unit vectors, and VARIANCES sigma^2, as they are.
+    """Embeddings of faces by PFE: means, which become unit vectors, and VARIANCES sigma^2, as they are.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def from_pfe(mu: Any, sigma_sq: Any = None) -> Normal[Numpy]:
 
 
 def from_pcmepp(mean: Any, std: Any = None) -> Normal[Numpy]:
-    """What PCME++ makes of images or captions: means, which become unit vectors, and ``std``, which is LOG sigma^2.
+    """Embeddings of images or captions by PCME++: means, which become unit vectors, and ``std``, LOG sigma^2.
 
     Every score of the project takes exp(std) for a variance, whatever the name says.
 
@@ -105,7 +105,7 @@ def from_pcmepp(mean: Any, std: Any = None) -> Normal[Numpy]:
 
 
 def from_prolip(mean: Any, std: Any = None) -> Normal[Numpy]:
-    """What ProLIP makes of images or texts: means, which become unit vectors, and ``std``, which is LOG sigma^2.
+    """Embeddings of images or texts by ProLIP: means, which become unit vectors, and ``std``, LOG sigma^2.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def from_prolip(mean: Any, std: Any = None) -> Normal[Numpy]:
 
 
 def from_url(features: Any, unc: Any = None) -> VonMisesFisher[Numpy]:
-    """What the URL benchmark's models make of images: features, which become directions, and ``unc`` = 1 / kappa.
+    """Embeddings of images by the URL benchmark's models: features, which become directions, and ``unc`` = 1 / kappa.
 
     ``unc`` is 1 / kappa for its losses MCInfoNCE, ELK, nivMF and HIB, and 1 / |features| for "embed-norm". Of other
     models (class entropy, predicted loss, as of "Pretrained Visual Uncertainties") it is in order, but no 1 / kappa:

@@ -21,12 +21,12 @@ from peaccel.scores import Score
 
 
 def all_different(owner: str) -> ValueError:
-    """What a loss raises where no two labels are equal."""
+    """Error of a loss where no two labels are equal."""
     return ValueError(f"{owner}: labels are all different, expected at least one pair of one class")
 
 
 def all_equal(owner: str) -> ValueError:
-    """What a loss raises where there is one class."""
+    """Error of a loss where there is one class."""
     return ValueError(f"{owner}: labels are all equal, expected at least two classes")
 
 

@@ -26,7 +26,7 @@ VARIANTS = {
     "llr_nce": ("mls_nce", "vmf_nce"),
     "points": ("contrastive", "margin_dws", "multi_similarity", "proxy_anchor", "proxy_nca"),
 }
-"""What a file has beside its METHOD: for "nivmf" the constant NIVMF."""
+"""Methods that a file has beside its METHOD: for "nivmf" the constant NIVMF."""
 
 FILES = {path.stem: path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in SHARED} | {
     name: stem for stem, names in VARIANTS.items() for name in names

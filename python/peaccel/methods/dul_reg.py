@@ -20,7 +20,7 @@ class Settings(Uncertain):
 
     classifier: Classifier = Classifier()
     learns: Literal["all", "uncertainty"] = "all"
-    """What stage 2 learns. all: the means too, as in "Revisited"; uncertainty: the means stay, as in the paper."""
+    """Parameters that stage 2 learns. all: the means too, as in "Revisited"; uncertainty: no means, as in the paper."""
     classify: Schedule = Schedule()
     """Settings of stage 1."""
     regress: Schedule = Schedule()

@@ -25,7 +25,7 @@ class Settings(Uncertain):
     score: Literal["llr", "mls"] = "llr"
     """The score whose softmax over the batch is trained."""
     learns: Literal["uncertainty", "all"] = "uncertainty"
-    """What stage 2 learns. uncertainty: the means stay; all: the means too."""
+    """Parameters that stage 2 learns. uncertainty: the means stay; all: the means too."""
     temperature: Positive = 1.0
     """The divisor of the scores in the softmax; larger is softer."""
     classifier: Classifier = Classifier()

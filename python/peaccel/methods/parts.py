@@ -82,7 +82,7 @@ class Classifier:
     """A softmax over class directions with a margin."""
 
     loss: Literal["arcface", "cosface"] = "arcface"
-    """What has the margin: the angle, or the cosine."""
+    """Place of the margin: arcface, the angle; cosface, the cosine."""
     scale: Positive = 64.0
     """Inverse temperature."""
     margin: Annotated[float, msgspec.Meta(ge=0, lt=2)] = 0.5

@@ -32,7 +32,7 @@ class Settings(Embedding):
     """Settings of ScaleFace."""
 
     learns: Literal["scale", "all"] = "scale"
-    """What stage 2 learns. scale: the scale alone; all: everything, and stage 1 may have no epochs."""
+    """Parameters that stage 2 learns. scale: the scale alone; all: everything, and stage 1 may have no epochs."""
     hidden: tuple[AtLeast1, ...] = (512,)
     """Widths of the scale head's hidden layers; () is a linear head."""
     activation: Activation = "sigmoid"

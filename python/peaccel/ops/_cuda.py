@@ -133,8 +133,8 @@ CACHED = 2**28
 
 
 class _Drawing:
-    """What kernels that compare draws take beyond the arrays, as `memory`: seed, number of draws, workspace, and the
-    draws that were made for all pairs; None for other kernels."""
+    """Arguments of kernels that compare draws, beside the arrays, as `memory`: seed, number of draws, workspace, and
+    the draws that were made for all pairs; None for other kernels."""
 
     def __init__(self, op: PairOp, given: Inputs, rows: int, columns: int | None, made: Sequence[Array | None]) -> None:
         self.memory = None
@@ -276,7 +276,7 @@ def search(
 
 
 def _bounding(given: Inputs, first: int, tiles: int) -> list[Array]:
-    """What the bounds of tiles of rows, from ``first`` on, need: the rows' order by mean variance, the queries' mean
+    """Inputs of the bounds of tiles of rows from ``first`` on: the rows' order by mean variance, the queries' mean
     variances per dimension, and memory for the tiles' ranges and the rows' sums."""
     torch: Any = sys.modules["torch"]
     like, dim = given.mu1, given.mu1.shape[1]

@@ -71,7 +71,7 @@ def _each_block(owner: str, blocks: Iterable[Distribution]) -> Generator[tuple[i
 
 
 def _read_ahead(blocks: Iterable[Any]) -> Generator[Any]:
-    """What the iterable gives; a thread takes the next one while the caller is at work with one."""
+    """Iterate with one element read ahead: a thread takes the next one while the caller works with the last."""
     iterator = iter(blocks)
     with ThreadPoolExecutor(1, "peaccel-blocks") as thread:  # waits for it at the end, however that comes about
         ahead = thread.submit(next, iterator, END)
@@ -82,7 +82,7 @@ def _read_ahead(blocks: Iterable[Any]) -> Generator[Any]:
 
 
 def _checked(owner: str, name: str, block: object, like: str) -> str:
-    """What a block is, which must be what the blocks before it were, if there were any."""
+    """Require a block of the kind, dimension, dtype and device of those before it; return these in words."""
     require_distribution(owner, name, block)
     assert isinstance(block, Distribution)
     what = f"{block.kind} of D={block.dim}, {dtype_name(block.mu)}, {plural(device_of(block.mu))}"

@@ -163,7 +163,7 @@ def _with_few_gradients(planned: Plan) -> Plan:
 
 
 def _laid_out(pair: Pair, queries: Distribution, gallery: Prepared, score: Score) -> LaidOut:
-    """What a prepared gallery has for these queries; made anew of trained parameters, of which it has copies."""
+    """Layout of a prepared gallery for these queries; made anew of trained parameters, of which it has copies."""
     if not any(is_torch(x) and x.requires_grad for x in score.params.values()):
         return gallery.laid_out_for(queries)
     if pair.gallery in AS_THEY_LIE:

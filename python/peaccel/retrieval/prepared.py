@@ -102,13 +102,13 @@ class Prepared(Generic[ArrayT]):
         return [*self._by_pair.values()] + ([] if self._weighted is None else [self._weighted[1]])
 
     def laid_out(self, pair: Pair) -> LaidOut:
-        """What the pair's op reads of the gallery, computed at the first call for a pair."""
+        """Layout of the gallery for a pair's op, computed at the first call for a pair."""
         if pair not in self._by_pair:
             self._by_pair[pair] = self._lay_out(pair)
         return self._by_pair[pair]
 
     def laid_out_for(self, queries: Distribution) -> LaidOut:
-        """What scores these queries: by weighted squares where all have one variance, and all items.
+        """Layout that scores these queries: by weighted squares where all have one variance, and all items.
 
         These are laid out for one variance of queries at a time, and where its values can be read here.
         """
@@ -150,7 +150,7 @@ class Prepared(Generic[ArrayT]):
 
 
 class LaidOut:
-    """What the op of one pair reads of a gallery; panels and codes are made when they are first asked for."""
+    """Inputs of the op of one pair, of a gallery; panels and codes are made at their first use."""
 
     def __init__(
         self, pair: Pair, inputs: tuple[Array, Array], copies: list[Array], *, pack: bool, codes: bool
@@ -213,7 +213,7 @@ class LaidOut:
 
 
 def _bytes(arrays: Iterable[Array]) -> int:
-    """What arrays take, of which one row may stand for all."""
+    """Bytes of arrays, of which one row may stand for all."""
     return sum(int((x[:1] if is_repeated(x) else x).nbytes) for x in arrays)
 
 

@@ -37,7 +37,7 @@ class TrainingState:
     since: int = 0
     """Epochs since the best one."""
     warnings: tuple[str, ...] = ()
-    """What has shown that the run fails."""
+    """Signs that the run fails, a sentence each."""
 
     @property
     def fresh(self) -> bool:

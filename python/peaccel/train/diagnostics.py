@@ -41,7 +41,7 @@ def probe_rows(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def signs(d: Distribution, labels: NDArray[np.int64]) -> dict[str, str]:
-    """What a model says of some training items that one which learns does not say.
+    """Signs, in a model's outputs for some training items, that it does not learn.
 
     Parameters
     ----------

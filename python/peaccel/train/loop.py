@@ -211,7 +211,7 @@ class _Run:
         self.checkpointer.write(replace(at, warnings=tuple(self.warnings)), optimizer, rows)
 
     def _frozen(self, module: nn.Module, data: Data, at: TrainingState) -> Data:
-        """What a module that does not learn makes of all items, of which each is drawn once."""
+        """Outputs of a module that does not learn, for all items, of which each is drawn once."""
         rows = [np.arange(i, min(i + 256, length(data))) for i in range(0, length(data), 256)]
         seen = deliver(data, rows, _seed(at, 0), workers=self.options.workers)
         return tensors([x for _, items in seen for x in apply(module, items)])

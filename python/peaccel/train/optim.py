@@ -28,7 +28,7 @@ __all__ = ["Rates", "optimizer_of", "schedule_of"]
 
 
 class _Unwrapped(torch.optim.Optimizer):
-    """What all optimizers share, unwrapped."""
+    """Base of the optimizers, unwrapped."""
 
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = unwrap(torch.optim.Optimizer.zero_grad)

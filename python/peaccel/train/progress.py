@@ -1,4 +1,4 @@
-"""What a run reports while it trains: a bar or lines, a JSON line per epoch, and a warning of dead branches."""
+"""Reports of a run in training: a bar or lines, a JSON line per epoch, and a warning of dead branches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEAD = 1e-3  # a spread of uncertainties below this share of their mean shows th
 
 
 class ProgressLogger:
-    """What training tells its progress to; this one reports nothing, and others replace what they report."""
+    """Receiver of the progress of training. This one reports nothing; subclasses replace what they report."""
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
         """Say that an epoch of so many batches begins, of which some are done."""

@@ -72,7 +72,7 @@ DATA = (
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Job):
-    """What to train on, and with which backbone.
+    """Data set, backbone and settings of a training run.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class Result(HeldOutMetrics):
     """MAP@R of the validation part, where there is one."""
     seconds: float
     warnings: tuple[str, ...] = ()
-    """What shows that training failed, a sentence each."""
+    """Signs that training failed, a sentence each."""
 
 
 def train(
@@ -312,7 +312,7 @@ def resumed(folder: Path, name: str) -> tuple[Any, Run]:
 
 
 def _recorded(folder: Path, row: str | None = None) -> tuple[dict[str, Any], Method, Any, Run]:
-    """What run.json says, which must be of this row; then a method's file is where the row says, not where it was."""
+    """Content of run.json, which must be of this row; then a method's file is where the row says, not where it was."""
     path = folder / "run.json"
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file: is {folder} the folder of a run?")

@@ -214,7 +214,7 @@ def _items(part: str, found: Any, expected: ImageInput | None, bad: Collection[s
 
 
 def _transforms(expected: ImageInput | None) -> tuple[Any, Any]:
-    """What a backbone takes, as it is, and with the draws of training."""
+    """Transforms of a backbone's inputs: without draws, and with those of training."""
     if expected is None:
         raise ValueError("images need a backbone that says what it takes")
     from peaccel.data import transforms  # torchvision takes seconds to import, and digits and features do not need it

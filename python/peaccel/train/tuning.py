@@ -31,7 +31,7 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class Best:
-    """What a search found."""
+    """Result of a search."""
 
     value: float
     """MAP@R on validation classes."""

@@ -208,7 +208,7 @@ class Gallery:
         return _reopened, (self._table.uri, version, self._derived, self._table.options, self._table.sync)
 
     def info(self) -> GalleryInfo:
-        """What the gallery is: path, version, items, columns, fragments, derived files and index."""
+        """Description of the gallery: path, version, items, columns, fragments, derived files and index."""
         table, fragments = self._table, self._table.fragments()
         derived = [path.stat().st_size for path in self._derived.rglob("*") if path.is_file()]
         indexed = self._indexed(table, self._parts(table, items=False))

@@ -1,4 +1,4 @@
-"""What callers give a gallery: items, ids of either kind and metadata, as Arrow tables and arrays after all checks."""
+"""Checked items, ids of either kind and metadata of a gallery's callers, as Arrow tables and arrays."""
 
 from __future__ import annotations
 

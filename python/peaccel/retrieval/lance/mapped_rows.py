@@ -64,7 +64,7 @@ def named(folder: Path, table: LanceTable, fragment: Any) -> MappedRows:
 
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
-    """What derives a file or a folder from the dataset; where it cannot be written, that is told in one line."""
+    """Context that derives a file or a folder from the dataset; says in one line if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -74,7 +74,7 @@ def writable(path: Path) -> Iterator[None]:
 
 
 def damage(folder: Path, table: LanceTable, fragment: Any) -> str:
-    """What is wrong with the file of a fragment, or with the fragment beside it, in one line; empty for nothing."""
+    """Fault of the file of a fragment, or of the fragment beside it, in one line; empty if there is none."""
     path, of_fragment = _path(folder, fragment), f"fragment {fragment.fragment_id}"
     arrays = _opened(path)
     if arrays is not None and _checksum(arrays) != arrays.pop(CHECKSUM, None):

@@ -161,7 +161,7 @@ class LanceTable:
         return LanceTable.open(self.uri, None, self.options, self.sync)
 
     def changed(self, owner: str, change: Callable[[LanceTable], tuple[LanceTable, T]]) -> tuple[LanceTable, T]:
-        """What a change of the newest version gives; made anew on what is newest then, where others came first."""
+        """Commit a change of the newest version; repeated on the newest one then, where other commits came first."""
         started = time.time()
         for left in reversed(range(TRIES)):
             table = self.newest()
@@ -260,7 +260,7 @@ def _one_line(owner: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """What Lance says, in one line and without the places in its code."""
+    """Message of an error of Lance in one line, without the places in its code."""
     text = re.sub(r",? /[\w./-]+\.rs:\d+:\d+", "", " ".join(str(error).split()))
     return re.sub(r"^(LanceError\(\w+\): |Invalid user input: |External error: |Query Execution error: )+", "", text)
 

@@ -136,7 +136,7 @@ def blocks(part: Part, mask: Bools | None) -> Iterator[tuple[Distribution, np.nd
 
 
 def under_ids(ranking: Ranking[Any], ids: np.ndarray[Any, Any]) -> Ranking[Any]:
-    """What was found among rows with these ids, under ids as callers know them; -1 or "" for none."""
+    """Ranking of rows as one of their ids; -1 or "" for padding."""
     none = np.array([-1 if ids.dtype.kind == "i" else b""])
     return Ranking(ranking.scores, decoded(np.append(ids, none)[ranking.ids]))
 

@@ -53,8 +53,8 @@ class ShardedRanking(Ranking[NDArray[Any]]):
 
 
 class _Facts(NamedTuple):
-    """What the driver must know of a shard: its size, its items and ids in words, empty ones like them, the parameter
-    that all items have in common, if they do, and whether there is an index."""
+    """Facts of a shard: its size, its items and ids in words, empty ones like them, the parameter that all items have
+    in common, if they do, and whether there is an index."""
 
     size: int
     items: str
@@ -88,7 +88,7 @@ class _Shard:
             self._loaded = error.with_traceback(None)
 
     def facts(self) -> _Facts:
-        """What the driver must know."""
+        """Facts of the shard, for the driver."""
         part = self._part()
         like, no_ids = part.like, part.no_ids
         words = f"{like.kind} items of {like.dim} dimensions in {dtype_name(like.mu)}"

@@ -21,9 +21,9 @@ class ImageInput:
     size: tuple[int, int]
     """Height and width in pixels."""
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    """What is subtracted, one value per channel."""
+    """Mean, which is subtracted, one value per channel."""
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    """What the difference is divided by, one value per channel."""
+    """Standard deviation, by which the difference is divided, one value per channel."""
 
     def zeros(self) -> Tensor:
         """One image [1, C, H, W] of zeros."""
