@@ -53,7 +53,7 @@ MEANINGS = {
     "begin": "start from",
     "calibration": "pe.calibrate",
     "coords": "where they were taken",
-    "covariates": "measured of the items beside their features",
+    "covariates": "[Mm]easurements of the items",
     "data": "mnist|data set",
     "device": "GPU",
     "embeddings": "[Ii]tems",

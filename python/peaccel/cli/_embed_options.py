@@ -36,7 +36,7 @@ class Embed:
     """With --run of a head: the means, [N, D] float in an .npy file, or .npz with the key features, or a column of a
     table, mu unless the path names another, in place of a data set."""
     covariates: tuple[Path, ...] = ()
-    """With --features: what was measured of the items beside their features, as the head was fitted to it by 'peaccel
+    """With --features: measurements of the items beside their features, as the head was fitted to it by 'peaccel
     fit-head --covariates'."""
     data: str | None = None
     """A data set, as 'peaccel train' takes it; with --run that of the run unless given."""
