@@ -17,6 +17,8 @@ constexpr int PAIRED = 0;
 constexpr int PAIRWISE = 1;
 // The pairs of each query and its candidates.
 constexpr int LISTED = 2;
+// The pairs of which a mask has a bit.
+constexpr int MARKED = 3;
 // The most items of a query that rerank, search and top-k return.
 constexpr int BEST = 1024;
 // The most float64 numbers that a family makes of an item alone.
@@ -35,14 +37,10 @@ constexpr int SEARCH_QUERIES_F32 = 16;
 constexpr int SEARCH_QUERIES_F64 = 8;
 // The most gallery rows that a block of a search scores at a time, so the most items that it adds to a list at a time.
 constexpr int SEARCH_GROUP = 32;
-// Threads of a block of a sieve.
-constexpr int SIEVE_THREADS = 256;
-// Queries, and gallery rows, of a block of a sieve.
-constexpr int SIEVE_TILE = 128;
-// Dimensions that a block of a sieve loads at a time.
-constexpr int SIEVE_STEP = 32;
-// Numbers from row to row in the shared memory of a sieve: lanes that read together read from different banks.
-constexpr int SIEVE_STRIDE = 36;
+// Gallery rows of a block that reads products, one a thread.
+constexpr int PRODUCT_COLUMNS = 128;
+// Queries of a block that reads products: the bits of a mask.
+constexpr int PRODUCT_ROWS = 32;
 // Threads of a block that selects the best of given scores.
 constexpr int TOPK_THREADS = 256;
 // Threads of a block that computes elements.
@@ -134,7 +132,7 @@ struct PairArgs {
     DeviceMatrix candidates;
     // Not 0 where uncertainty2 holds T though mu2 holds halves.
     int64_t wide_uncertainty2;
-    // Which pairs are scored: PAIRED, PAIRWISE or LISTED.
+    // Which pairs are scored: PAIRED, PAIRWISE, LISTED or MARKED.
     int64_t pairs;
     // How many items of each query are wanted; 0 in a search that writes all scores.
     int64_t k;
@@ -146,17 +144,19 @@ struct PairArgs {
     void* scores;
     // The rows of the best, of the same shape.
     int64_t* ids;
-    // Sieve: the first of the rows that it tests.
+    // Sieve, and rerank of its survivors: the first of the rows that it tests.
     int64_t begin;
-    // Sieve: the end of those rows.
+    // The end of those rows.
     int64_t end;
-    // Sieve and rerank: the most survivors of a query.
+    // Sieve and rerank: the survivors of a query that there is memory for.
     int64_t most_survivors;
-    // Sieve: [Q, most_survivors], written, the rows that may be among the best. Rerank: candidates beside `ids`, unless
-    // it is null.
+    // Sieve: [Q, most_survivors], written, the rows that may be among the best. Rerank: candidates in place of
+    // `candidates`, unless it is null.
     int32_t* survivors;
-    // [Q], the number of survivors of each query, which rerank sets to 0.
+    // [Q], the number of survivors of each query. More than `most_survivors` stand for all rows from `begin` to `end`.
     int32_t* counts;
+    // Rerank: [Q, k], rows that are candidates beside the survivors; null where there are none.
+    const int64_t* known;
     // Search: T [queries of all blocks, capacity], the scores of the lists; null where shared memory holds them.
     void* list_scores;
     // Search: the rows of the lists, of the same shape.
@@ -183,10 +183,11 @@ static_assert(offsetof(PairArgs, end) == 256);
 static_assert(offsetof(PairArgs, most_survivors) == 264);
 static_assert(offsetof(PairArgs, survivors) == 272);
 static_assert(offsetof(PairArgs, counts) == 280);
-static_assert(offsetof(PairArgs, list_scores) == 288);
-static_assert(offsetof(PairArgs, list_ids) == 296);
-static_assert(offsetof(PairArgs, per_item) == 304);
-static_assert(sizeof(PairArgs) == 320);
+static_assert(offsetof(PairArgs, known) == 288);
+static_assert(offsetof(PairArgs, list_scores) == 296);
+static_assert(offsetof(PairArgs, list_ids) == 304);
+static_assert(offsetof(PairArgs, per_item) == 312);
+static_assert(sizeof(PairArgs) == 328);
 
 // The arguments of a kernel that fills `pairs.per_item` of one side.
 struct PerItemArgs {
@@ -198,9 +199,9 @@ struct PerItemArgs {
     int64_t partials;
 };
 static_assert(offsetof(PerItemArgs, pairs) == 0);
-static_assert(offsetof(PerItemArgs, side) == 320);
-static_assert(offsetof(PerItemArgs, partials) == 328);
-static_assert(sizeof(PerItemArgs) == 336);
+static_assert(offsetof(PerItemArgs, side) == 328);
+static_assert(offsetof(PerItemArgs, partials) == 336);
+static_assert(sizeof(PerItemArgs) == 344);
 
 // The arguments of a kernel that adds up the gradients of one side, whose items the kernel goes through. The gallery holds
 // T.
@@ -215,23 +216,26 @@ struct BackwardArgs {
     const int64_t* offsets;
     // Those places among the candidates [Q, K], in ascending order.
     const int64_t* positions;
-    // T [items, D], written: the gradients by the means.
+    // For marked pairs, a bit for each: [Q, G / 32] of the side of the queries, [Q / 32, G] of the other.
+    const uint32_t* marks;
+    // T [items, D], written, or of marked pairs added to: the gradients by the means.
     void* mu;
-    // T, written: the gradients by the uncertainties, of their stored shape.
+    // T, likewise: the gradients by the uncertainties, of their stored shape.
     void* uncertainty;
-    // T [items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
+    // T [items, shared.stored], likewise: each item's part of the gradient by the shared numbers; null where that is
     // not wanted.
     void* shared;
 };
 static_assert(offsetof(BackwardArgs, pairs) == 0);
-static_assert(offsetof(BackwardArgs, side) == 320);
-static_assert(offsetof(BackwardArgs, weights) == 328);
-static_assert(offsetof(BackwardArgs, offsets) == 336);
-static_assert(offsetof(BackwardArgs, positions) == 344);
-static_assert(offsetof(BackwardArgs, mu) == 352);
-static_assert(offsetof(BackwardArgs, uncertainty) == 360);
-static_assert(offsetof(BackwardArgs, shared) == 368);
-static_assert(sizeof(BackwardArgs) == 376);
+static_assert(offsetof(BackwardArgs, side) == 328);
+static_assert(offsetof(BackwardArgs, weights) == 336);
+static_assert(offsetof(BackwardArgs, offsets) == 344);
+static_assert(offsetof(BackwardArgs, positions) == 352);
+static_assert(offsetof(BackwardArgs, marks) == 360);
+static_assert(offsetof(BackwardArgs, mu) == 368);
+static_assert(offsetof(BackwardArgs, uncertainty) == 376);
+static_assert(offsetof(BackwardArgs, shared) == 384);
+static_assert(sizeof(BackwardArgs) == 392);
 
 // The arguments of scores that compare draws, beside their inputs.
 struct DrawingArgs {
@@ -262,26 +266,63 @@ static_assert(offsetof(DrawingArgs, made) == 48);
 static_assert(offsetof(DrawingArgs, orders) == 64);
 static_assert(sizeof(DrawingArgs) == 3232);
 
-// The inputs of the bounds of tiles of gallery rows, and where these are stored. A search numbers the rows that are
-// tested from `first` on, by their mean variance.
-struct Bounding {
-    // [numbers], the row of each number.
-    const int32_t* order;
-    // The first number.
-    int64_t first;
-    // [D], the reference variances p.
-    const float* reference;
-    // [tiles, 2, D], written: the least and the greatest variances of each tile.
-    float* ranges;
-    // [numbers, 2], written: L and R of each row.
-    float* sums;
+// The arguments of kernels that read inner products which a library has made: those of all queries and the gallery rows
+// from `pairs.begin` to `pairs.end`.
+struct ProductArgs {
+    // The inputs, and where scores, limits or survivors go.
+    PairArgs pairs;
+    // T [Q, stride], the products. Those of query q are multiplied by powers[q] of two, unless `powers` is null.
+    const void* products;
+    // Elements from one query's products to the next one's.
+    int64_t stride;
+    // By side, T [N], the squared norms.
+    const void* norms[2];
+    // float32 [Q], the factors that the products are multiplied by.
+    const float* powers;
+    // Sieve: by how much a squared distance may be off, relative to the sum of both squared norms.
+    double slack;
+    // Gradients: T [Q, G], the weight of each score.
+    const void* weights;
+    // Gradients: T [Q, G], written: the factor of the other item's mean in the gradient by an item's mean.
+    void* factors;
+    // Gradients, written: a bit for each pair that is left to the pair function, [Q, G / 32] and [Q / 32, G].
+    uint32_t* marks[2];
+    // Gradients: float64 [G / PRODUCT_COLUMNS, Q, 4], written: sums over the pairs of a query of the factor of its own
+    // mean and of the derivatives by its uncertainty and by two shared numbers.
+    double* rows;
+    // Gradients: float64 [Q / PRODUCT_ROWS, G, 2], written: the first two sums of each gallery item; null where they are
+    // not wanted.
+    double* columns;
 };
-static_assert(offsetof(Bounding, order) == 0);
-static_assert(offsetof(Bounding, first) == 8);
-static_assert(offsetof(Bounding, reference) == 16);
-static_assert(offsetof(Bounding, ranges) == 24);
-static_assert(offsetof(Bounding, sums) == 32);
-static_assert(sizeof(Bounding) == 40);
+static_assert(offsetof(ProductArgs, pairs) == 0);
+static_assert(offsetof(ProductArgs, products) == 328);
+static_assert(offsetof(ProductArgs, stride) == 336);
+static_assert(offsetof(ProductArgs, norms) == 344);
+static_assert(offsetof(ProductArgs, powers) == 360);
+static_assert(offsetof(ProductArgs, slack) == 368);
+static_assert(offsetof(ProductArgs, weights) == 376);
+static_assert(offsetof(ProductArgs, factors) == 384);
+static_assert(offsetof(ProductArgs, marks) == 392);
+static_assert(offsetof(ProductArgs, rows) == 408);
+static_assert(offsetof(ProductArgs, columns) == 416);
+static_assert(sizeof(ProductArgs) == 424);
+
+// The arguments of a kernel that makes the squared norms of rows.
+struct NormArgs {
+    // [N, D], the rows.
+    DeviceMatrix rows;
+    // T [N], written.
+    void* norms;
+    // Halves [N, D], written: the rows multiplied by powers of two; null where they are not wanted.
+    void* narrow;
+    // float32 [N], written: the reciprocals of these powers.
+    float* powers;
+};
+static_assert(offsetof(NormArgs, rows) == 0);
+static_assert(offsetof(NormArgs, norms) == 32);
+static_assert(offsetof(NormArgs, narrow) == 40);
+static_assert(offsetof(NormArgs, powers) == 48);
+static_assert(sizeof(NormArgs) == 56);
 
 // The arguments of a kernel that selects the best of given scores.
 struct TopKArgs {
@@ -412,10 +453,10 @@ struct With {
     Args args;
     More more;
 };
-static_assert(sizeof(With<PairArgs, TwoOrders>) == 3488);
-static_assert(sizeof(With<PerItemArgs, TwoOrders>) == 3504);
-static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3544);
-static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3552);
-static_assert(sizeof(With<PerItemArgs, DrawingArgs>) == 3568);
-static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3608);
-static_assert(sizeof(With<PairArgs, Bounding>) == 360);
+static_assert(sizeof(With<PairArgs, TwoOrders>) == 3496);
+static_assert(sizeof(With<PerItemArgs, TwoOrders>) == 3512);
+static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3560);
+static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3560);
+static_assert(sizeof(With<PerItemArgs, DrawingArgs>) == 3576);
+static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3624);
+static_assert(sizeof(With<ProductArgs, TwoOrders>) == 3592);

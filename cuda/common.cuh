@@ -81,6 +81,31 @@ HD float widened(Float16 x) {
 #endif
 }
 
+// The nearest half; of two, the even one.
+template <typename Half>
+HD Half narrowed(float x);
+template <>
+HD BFloat16 narrowed<BFloat16>(float x) {
+    const uint32_t bits = to_bits(x);
+    return {uint16_t(x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+template <>
+HD Float16 narrowed<Float16>(float x) {
+#ifdef __CUDA_ARCH__
+    Float16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
+    return half;
+#else
+    const uint16_t sign = uint16_t(to_bits(x) >> 16 & 0x8000);
+    const float size = fabsf(x);
+    if (!(size < 65520)) return {uint16_t(sign | (x != x ? 0x7fff : 0x7c00))};
+    // A multiple of the step between halves of that size; of subnormal ones it is their bits.
+    const int exponent = size < 0x1p-14f ? -14 : ilogbf(size);
+    const int multiple = int(nearbyintf(ldexpf(size, 10 - exponent)));
+    return {uint16_t(sign | (multiple + ((exponent + 14) << 10)))};
+#endif
+}
+
 // -- memory -----------------------------------------------------------------------------------------------------------
 
 // A pointer to row i of a matrix.

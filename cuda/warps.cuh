@@ -16,6 +16,16 @@ __device__ inline T warp_sum(T x) {
     return x;
 }
 
+// Returns to all lanes of a warp the greatest of their x.
+template <typename T>
+__device__ inline T warp_greatest(T x) {
+    for (int mask = WARP / 2; mask > 0; mask /= 2) {
+        const T other = __shfl_xor_sync(FULL, x, mask);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
 struct Sum {
     template <typename T>
     __device__ T operator()(T x, T y) const { return x + y; }

@@ -220,3 +220,4 @@ def device(libraries, monkeypatch):
     for name, value in libraries.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(_cuda, "place", lambda x: (0, 0))
+    monkeypatch.setattr(_cuda, "blas", lambda x: 0)

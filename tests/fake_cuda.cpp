@@ -5,6 +5,7 @@
 // PEACCEL_LIBCUDA names it; FAKE_CUDA_KERNELS lists libraries of kernels, with colons between them; FAKE_CUDA_STATUS and
 // FAKE_CUDA_VERSION are what cuInit and cuDriverGetVersion say.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -154,6 +155,41 @@ int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
     Kernel& changed = *static_cast<Kernel*>(kernel);
     if (attribute != 8 || value < 0 || changed.own + value > SHARED[device]) return INVALID_VALUE;
     changed.dynamic[device] = value;
+    return 0;
+}
+int cuMemsetD32Async(uint64_t address, unsigned value, size_t words, void*) {
+    if (contexts.empty()) return INVALID_CONTEXT;
+    std::fill_n(reinterpret_cast<unsigned*>(address), words, value);
+    return 0;
+}
+
+// A product of cuBLAS as a search asks for it, out [n, ldc] = b [n, k] a [m, k]^T: of float32 the digits that tensor cores read, or of
+// halves.
+int cublasGemmEx(void*, int turn_a, int turn_b, int m, int n, int k, const float*, const void* a, int type_a, int lda, const void* b,
+                 int type_b, int ldb, const float*, void* out, int type_out, int ldc, int compute, int) {
+    const bool fits = turn_a == 1 && turn_b == 0 && type_a == type_b && type_out == 0 && lda >= k && ldb >= k && ldc >= m;
+    if (contexts.empty() || !fits || compute != (type_a == 0 ? 77 : 68)) return 7;
+    const auto number = [&](const void* from, size_t at) -> double {
+        if (type_a == 0) {
+            uint32_t bits = static_cast<const uint32_t*>(from)[at];
+            if ((bits & 0x7f800000u) != 0x7f800000u) bits &= ~0x1fffu;
+            float x;
+            std::memcpy(&x, &bits, 4);
+            return x;
+        }
+        const uint16_t half = static_cast<const uint16_t*>(from)[at];
+        const int digits = type_a == 2 ? 10 : 7, bias = type_a == 2 ? 15 : 127, most = 2 * bias + 1;
+        const int exponent = half >> digits & most, rest = half & ((1 << digits) - 1);
+        const double sign = half >> 15 ? -1 : 1;
+        if (exponent == most) return rest ? NAN : sign * INFINITY;
+        return sign * std::ldexp(rest + (exponent ? 1 << digits : 0), std::max(exponent, 1) - bias - digits);
+    };
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < m; ++j) {
+            float sum = 0;
+            for (int d = 0; d < k; ++d) sum += float(number(b, size_t(i) * ldb + d) * number(a, size_t(j) * lda + d));
+            static_cast<float*>(out)[size_t(i) * ldc + j] = sum;
+        }
     return 0;
 }
 int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -43,12 +43,14 @@ struct Fiber {
     std::unique_ptr<char[]> stack;
     enum { READY, IN_WARP, IN_BLOCK, DONE } state;
     unsigned generation;  // how many times it has communicated within its warp
+    unsigned votes;       // how many times it has voted within its block
 };
 
 inline dim3 grid_dim, block_dim, block_index;
 inline std::vector<Fiber> fibers;
 inline std::vector<char> dynamic_shared;
 inline std::vector<uint64_t> slots;  // [generation % 2][thread]: what lanes show each other
+inline std::vector<char> votes;      // [votes % 2][thread]: what threads show all of their block
 inline size_t running;
 inline jmp_buf scheduler;
 inline const std::function<void()>* body;
@@ -94,7 +96,7 @@ inline void run_block() {
     for (size_t i = 0; i < n; ++i) {
         Fiber& fiber = fibers[i];
         fiber.state = Fiber::READY;
-        fiber.generation = 0;
+        fiber.generation = fiber.votes = 0;
         fiber.started = false;
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.get();
@@ -134,6 +136,7 @@ inline void launch(dim3 grid, dim3 block, size_t shared, const std::function<voi
     for (Fiber& fiber : fibers)
         if (!fiber.stack) fiber.stack = std::make_unique<char[]>(1 << 17);
     slots.assign(2 * block.x, 0);
+    votes.assign(2 * block.x, 0);
     for (unsigned z = 0; z < grid.z; ++z)
         for (unsigned y = 0; y < grid.y; ++y)
             for (unsigned x = 0; x < grid.x; ++x) {
@@ -191,6 +194,14 @@ inline unsigned __ballot_sync(unsigned, bool yes) {
         bits |= unsigned(host::slots[base + first + i] & 1) << i;
     return bits;
 }
+inline int __syncthreads_or(int yes) {
+    host::Fiber& own = host::fibers[host::running];
+    // Threads vote in turn in two places: all have read one before any comes back to it.
+    const size_t base = own.votes++ % 2 * host::block_dim.x;
+    host::votes[base + host::running] = yes != 0;
+    __syncthreads();
+    return std::any_of(&host::votes[base], &host::votes[base] + host::block_dim.x, [](char vote) { return vote; });
+}
 inline bool __any_sync(unsigned mask, bool yes) { return __ballot_sync(mask, yes) != 0; }
 inline bool __all_sync(unsigned mask, bool yes) { return __ballot_sync(mask, !yes) == 0; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -207,25 +218,6 @@ T atomicAdd(T* at, T x) {
 template <typename T>
 T __ldg(const T* at) {
     return *at;
-}
-
-// mma.sync.m16n8k8 of tf32, as the PTX ISA lays its fragments out over lanes.
-inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    static uint32_t shown[32][32][6];  // [warp][lane]
-    const size_t warp = host::running / host::WARP_SIZE, lane = host::running % host::WARP_SIZE;
-    std::memcpy(shown[warp][lane], a, sizeof(a)), std::memcpy(shown[warp][lane] + 4, b, sizeof(b));
-    __syncwarp();
-    const auto number = [&](size_t lane, size_t word) {
-        float x;
-        std::memcpy(&x, &shown[warp][lane][word], 4);
-        return x;
-    };
-    for (size_t n = 0; n < 4; ++n) {
-        const size_t row = lane / 4, column = lane % 4 * 2 + n % 2;
-        for (size_t k = 0; k < 8; ++k)
-            sums[n] += number(row * 4 + k % 4, k / 4 * 2 + n / 2) * number(column * 4 + k % 4, 4 + k / 4);
-    }
-    __syncwarp();
 }
 
 #define DYNAMIC_SHARED(T, name) T* const name = reinterpret_cast<T*>(host::dynamic_shared.data())

@@ -28,7 +28,8 @@ def compiled():
                 compile_all(pathlib.Path(unfinished) / "made")
                 (pathlib.Path(unfinished) / "made").rename(folder)
     kernels = os.pathsep.join(str(folder / f"lib{family.stem}.so") for family in FAMILIES)
-    return {"PEACCEL_LIBCUDA": str(folder / "libfakecuda.so"), "FAKE_CUDA_KERNELS": kernels}
+    driver = str(folder / "libfakecuda.so")
+    return {"PEACCEL_LIBCUDA": driver, "PEACCEL_LIBCUBLAS": driver, "FAKE_CUDA_KERNELS": kernels}
 
 
 def compile_all(folder):

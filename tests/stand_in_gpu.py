@@ -93,7 +93,7 @@ def _here(function):
 @contextlib.contextmanager
 def stand_in(monkeypatch):
     """Kernels of GPUs are those of the host, while tensors keep saying where they are."""
-    kernels = _dispatch.Kernels(_dispatch._score_tensors, _here(_cpu.rerank), _here(_cpu.search))
+    kernels = _dispatch.Kernels(_dispatch._score_tensors, _here(_cpu.rerank), _here(_cpu.search), _dispatch._no_panels)
     monkeypatch.setattr(_dispatch, "_ON_GPU", kernels)
     with _Factories():
         yield

@@ -23,6 +23,11 @@ __device__ inline int64_t other_item(const BackwardArgs& args, int64_t item, int
     const bool query = args.side == QUERY;
     const int64_t columns = pairs.pairs == LISTED ? pairs.candidates.stored : pairs.mu2.rows;
     int64_t other = pairs.pairs == PAIRED ? item : i, at = query ? item * columns + i : i * columns + item;
+    if (pairs.pairs == MARKED) {
+        const int64_t words = (columns + WARP - 1) / WARP;
+        const uint32_t word = query ? args.marks[item * words + i / WARP] : args.marks[i / WARP * columns + item];
+        if (!(word >> (i % WARP) & 1)) return NONE;
+    }
     if (pairs.pairs == PAIRED) at = item;
     if (pairs.pairs == LISTED && query) other = row_of<int64_t>(pairs.candidates, item)[i];
     if (pairs.pairs == LISTED && !query) {
@@ -43,7 +48,7 @@ __device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t item
     return pairs.pairs == LISTED ? args.offsets[item + 1] - args.offsets[item] : pairs.mu1.rows;
 }
 
-// Writes the gradients of an item that are single numbers. The totals of all threads are added up by one tree.
+// Writes the gradients of an item that are single numbers, or adds them. The totals of all threads are added up by one tree.
 template <typename F>
 __device__ inline void write_totals(const BackwardArgs& args, int64_t item, const double (&totals)[TOTALS],
                                     double (*parts)[TOTALS]) {
@@ -61,8 +66,9 @@ __device__ inline void write_totals(const BackwardArgs& args, int64_t item, cons
         double sum = 0;
         for (int i = 0; i < PAIR_THREADS / WARP; ++i) sum += parts[i][s];
         const bool single = !(F::ROW && pairs.shared.stored > 1) && s - 1 < pairs.shared.stored;
-        if (s == 0 && uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[item] = T(sum);
-        if (s > 0 && shared && single) shared[item * pairs.shared.stored + s - 1] = T(sum);
+        const auto write = [&](T* to) { *to = T(pairs.pairs == MARKED ? double(*to) + sum : sum); };
+        if (s == 0 && uncertainty.stored == 1) write(static_cast<T*>(args.uncertainty) + item);
+        if (s > 0 && shared && single) write(shared + item * pairs.shared.stored + s - 1);
     }
 }
 
@@ -88,10 +94,15 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
     for (int64_t item = blockIdx.x; item < item_mu.rows; item += gridDim.x) {
         double totals[TOTALS] = {};
         const int64_t n = number_of_pairs(args, item);
+        const bool adds = pairs.pairs == MARKED;
+        bool any = false;
         for (int64_t first = 0; first == 0 || first < n; first += PAIR_THREADS) {
             const int at = WARP * warp() + int(place<T>(1));
             T weight = 0;
             const int64_t other = first + at < n ? other_item<T>(args, item, first + at, &weight) : NONE;
+            // Most pairs have no mark.
+            if (adds && !__syncthreads_or(other >= 0)) continue;
+            any = true;
             others[at] = other;
             partials[at] = f.partials(pairs, query, item, other, double(weight), totals);
             __syncthreads();
@@ -106,7 +117,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
                     if (F::ARRAYS == 2) x.w = get(other_uncertainty, others[i], d);
                     f.add_gradient(sum, partials[i], query, x, shared != nullptr);
                 }
-                const auto add = [&](T* to, double value) { *to = T(first == 0 ? value : double(*to) + value); };
+                const auto add = [&](T* to, double value) { *to = T(first == 0 && !adds ? value : double(*to) + value); };
                 add(static_cast<T*>(args.mu) + item * dim + d, sum.mu);
                 if constexpr (F::ARRAYS == 2) {
                     if (item_uncertainty.stored > 1) {
@@ -123,7 +134,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             }
             __syncthreads();
         }
-        write_totals<F>(args, item, totals, parts);
+        if (any) write_totals<F>(args, item, totals, parts);
         __syncthreads();
     }
 }

@@ -23,6 +23,10 @@ template <typename F>
 __device__ F family(const BackwardArgs& args) {
     return F(args.pairs);
 }
+template <typename F>
+__device__ F family(const ProductArgs& args) {
+    return F(args.pairs);
+}
 template <typename F, typename More>
 __device__ F family(const With<PairArgs, More>& all) {
     return F(all.args, all.more);

@@ -208,8 +208,9 @@ __device__ void score_all(const F& f, const PairArgs& args) {
     }
 }
 
-// Writes the best k of each query's candidates, or of its survivors and the best k so far. A block takes a query, then
-// the one gridDim.x further on. Shared memory holds `capacity` items, a power of two >= min(K, k + PAIR_THREADS).
+// Writes the best k of each query's candidates, or of its survivors and the rows that are known: of each of gridDim.y parts of
+// them, [Q, gridDim.y, k]. A block takes a query, then the one gridDim.x further on. Shared memory holds `capacity` items, a
+// power of two >= min(K, k + PAIR_THREADS).
 template <typename F, typename S>
 __device__ void rerank(const F& f, const PairArgs& args) {
     using T = typename F::T;
@@ -218,18 +219,24 @@ __device__ void rerank(const F& f, const PairArgs& args) {
     const int k = int(args.k);
     const List<T> list{reinterpret_cast<T*>(ids + args.capacity), ids, &state, k};
     for (int64_t q = blockIdx.x; q < args.mu1.rows; q += gridDim.x) {
-        const int64_t n = args.survivors ? k + args.counts[q] : args.candidates.stored;
+        const int64_t known = args.known ? k : 0, counted = args.survivors ? args.counts[q] : 0;
+        // Of too many survivors, memory holds not all; all rows that were tested stand for them.
+        const bool all = counted > args.most_survivors;
+        const int64_t n = !args.survivors ? args.candidates.stored : known + (all ? args.end - args.begin : counted);
+        const int64_t begin = n * blockIdx.y / gridDim.y, end = n * (blockIdx.y + 1) / gridDim.y;
         const auto candidate = [&](int64_t i) -> int64_t {
-            if (i >= n) return NONE;
+            i += begin;
+            if (i >= end) return NONE;
             if (!args.survivors) return row_of<int64_t>(args.candidates, q)[i];
-            return i < k ? args.ids[q * k + i] : args.survivors[q * args.most_survivors + i - k];
+            if (i < known) return args.known[q * k + i];
+            return all ? args.begin + i - known : args.survivors[q * args.most_survivors + i - known];
         };
         const auto item = [&](int64_t first) {
             // Warps take turns by groups of pairs, so that few candidates keep all of them busy.
             const int64_t id = candidate(first + AT_ONCE<T> * warp() + place<T>(PAIR_THREADS / WARP));
             return Scored<T>{score_listed<F, S>(f, args, q, id), id};
         };
-        take_best<PAIR_THREADS>(list, n, args.capacity, static_cast<T*>(args.scores) + q * k, args.ids + q * k, item);
-        if (args.survivors && threadIdx.x == 0) args.counts[q] = 0;
+        const int64_t to = (q * gridDim.y + blockIdx.y) * k;
+        take_best<PAIR_THREADS>(list, end - begin, args.capacity, static_cast<T*>(args.scores) + to, args.ids + to, item);
     }
 }

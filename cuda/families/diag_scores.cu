@@ -6,8 +6,8 @@
 // that have a negative variance or a sum that is not finite, are scored again, slowly, by the definition in double.
 // rust/kernels/diag_scores.rs derives the range.
 
-#include "../drivers/diag_sieve.cuh"
 #include "../drivers/kernels.cuh"
+#include "../formulas/diag.cuh"
 
 // The value of one dimension, NaN where a variance is below 0. Not inlined, for the reason that drivers/pairs.cuh
 // gives.
@@ -166,16 +166,3 @@ SCORE(neg_mahalanobis_diagonal, DiagKernel, NegMahalanobis)
 SCORE(llr_diagonal, DiagKernel, Llr)
 SCORE(overlap_diagonal, DiagKernel, Overlap)
 SCORE(neg_kl_diagonal, DiagKernel, NegKl)
-
-// The sieve of searches by mls.
-using Bounded = With<PairArgs, Bounding>;
-#define SIEVE_OF(S, types)                                         \
-    KERNEL(mls_diagonal_bound_##types, Bounded, SIEVE_THREADS) {   \
-        bound_tiles<mls_diagonal_single, S>(args.args, args.more); \
-    }                                                              \
-    KERNEL(mls_diagonal_sieve_##types, Bounded, SIEVE_THREADS) {   \
-        diag_sieve<mls_diagonal_single, S>(args.args, args.more);  \
-    }
-SIEVE_OF(float, f32)
-SIEVE_OF(Float16, f32_f16)
-SIEVE_OF(BFloat16, f32_bf16)

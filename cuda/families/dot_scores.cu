@@ -8,18 +8,8 @@
 // concentration are computed once for a call.
 
 #include "../drivers/kernels.cuh"
-#include "../drivers/sieve.cuh"
+#include "../drivers/products.cuh"
 #include "../formulas/match.cuh"
-
-// Not inlined, so that a pair's score has the same bits from all kernels.
-template <typename Formula>
-__device__ __noinline__ double value_of(Formula formula, DotPair pair) {
-    return value_with_limits(formula, pair);
-}
-template <typename Formula>
-__device__ __noinline__ DotPartials partials_of(Formula formula, DotPair pair) {
-    return partials_with_limits(formula, pair);
-}
 
 // The powers of two by which the rows of a pair are multiplied.
 struct Powers {
@@ -32,6 +22,7 @@ struct DotKernel {
     static constexpr int ARRAYS = 1;
     static constexpr bool ROW = false;
 
+    static constexpr bool DIFFERENCE = Formula::DIFFERENCE;
     // Whether the score is one of cosines, which take rows of any length.
     static constexpr bool LENGTHS = Formula::NORMS && !Formula::DIFFERENCE;
 
@@ -119,7 +110,7 @@ struct DotKernel {
     }
     // The power that brings a row with this greatest size of a lane's numbers near length 1.
     static __device__ int power(double greatest) {
-        for (int mask = WARP / 2; mask > 0; mask /= 2) greatest = fmax(greatest, __shfl_xor_sync(FULL, greatest, mask));
+        greatest = warp_greatest(greatest);
         return greatest > 0 && is_finite(greatest) ? -ilogb(greatest) : 0;
     }
     // The numbers per item, or null where no memory was given for them.
@@ -128,13 +119,8 @@ struct DotKernel {
         return all ? all + row : nullptr;
     }
 
-    // The highest score that a pair can have whose inner product lies within half of `slack` of x.
-    __device__ double highest(DotPair pair, double slack) const {
-        // A squared distance is never below 0, so its lower bound need not be either.
-        pair.x = Formula::DIFFERENCE ? greater(pair.n + pair.m - slack - 2 * pair.x, 0) : pair.x + 0.5 * slack;
-        return value_of(formula, pair) + formula.tolerance(pair.v, pair.w);
-    }
-    // The same, or, in single precision, a number that it is not above. Of x, six operations err by at most 2 u (n + m)
+    // In single precision, a number that no score of a pair is above whose inner product lies within half of `slack`, relative to
+    // both norms, of x. Of x, six operations err by at most 2 u (n + m)
     // each, which the slack is to hold as well.
     static constexpr bool LIMITED = Formula::LIMITED;
     __device__ float limit(LimitPair pair, float slack, float smallest) const {
@@ -206,9 +192,21 @@ __device__ void make_per_item(const F& f, const PerItemArgs& args) {
     PER_ITEM_OF(op, single, Float16, f32_f16)           \
     PER_ITEM_OF(op, single, BFloat16, f32_bf16)
 
-#define SIEVE_OF(op, S, types) \
-    KERNEL(op##_sieve_##types, op##_forward, SIEVE_THREADS) { \
-        sieve<op##_single, S>(family<op##_single>(args), plain(args)); \
+// The kernels that read products.
+#define PRODUCTS_OF(op, driver, F, types) \
+    KERNEL(op##_##driver##_##types, op##_product, PRODUCT_COLUMNS) { driver##_of_products<F>(family<F>(args), plain(args)); }
+#define PRODUCTS(op, Args)                         \
+    using op##_product = Args;                     \
+    PRODUCTS_OF(op, scores, op##_single, f32)      \
+    PRODUCTS_OF(op, scores, op##_double, f64)      \
+    PRODUCTS_OF(op, weights, op##_single, f32)     \
+    PRODUCTS_OF(op, weights, op##_double, f64)
+#define SIEVE_OF(op, S, types)                                                                    \
+    KERNEL(op##_lowest_##types, op##_product, PRODUCT_COLUMNS) {                                  \
+        lowest_of_products<op##_single, S>(family<op##_single>(args), plain(args));               \
+    }                                                                                             \
+    KERNEL(op##_sieve_##types, op##_product, PRODUCT_COLUMNS) {                                   \
+        sieve<op##_single, S>(family<op##_single>(args), plain(args));                            \
     }
 #define SIEVE(op)                    \
     SIEVE_OF(op, float, f32)         \
@@ -217,14 +215,27 @@ __device__ void make_per_item(const F& f, const PerItemArgs& args) {
 
 #define SIEVED_SCORE(op, Formula) \
     SCORE(op, DotKernel, Formula)  \
+    PRODUCTS(op, ProductArgs)      \
     SIEVE(op)
 DOT_FORMULAS(SIEVED_SCORE)
 
+using ProductsWithOrders = With<ProductArgs, TwoOrders>;
 #define SIEVED_VMF_SCORE(op, Formula)            \
     SCORE_WITH(op, DotKernel, Formula, TwoOrders) \
     PER_ITEM(op)                                 \
+    PRODUCTS(op, ProductsWithOrders)             \
     SIEVE(op)
 VMF_FORMULAS(SIEVED_VMF_SCORE)
 
 // hib has no sieve, as its quadrature is not monotone in x.
 SCORE_WITH(hib_isotropic, DotKernel, MatchProbability, TwoOrders)
+PRODUCTS(hib_isotropic, ProductsWithOrders)
+
+#define NORMS_OF(name, T, S, Half, types) \
+    KERNEL(name##_##types, NormArgs, PAIR_THREADS) { norms_of_rows<T, S, Half>(args); }
+NORMS_OF(norms, float, float, float, f32)
+NORMS_OF(norms, double, double, double, f64)
+NORMS_OF(norms, float, Float16, float, f32_f16)
+NORMS_OF(norms, float, BFloat16, float, f32_bf16)
+NORMS_OF(narrowed, float, float, Float16, f32_f16)
+NORMS_OF(narrowed, float, float, BFloat16, f32_bf16)

@@ -58,6 +58,16 @@ __device__ inline DotPartials partials_with_limits(const Formula& formula, const
     return known ? partials : formula.partials_at_edge(pair, partials);
 }
 
+// Not inlined, so that a pair's score has the same bits from all kernels.
+template <typename Formula>
+__device__ __noinline__ double value_of(Formula formula, DotPair pair) {
+    return value_with_limits(formula, pair);
+}
+template <typename Formula>
+__device__ __noinline__ DotPartials partials_of(Formula formula, DotPair pair) {
+    return partials_with_limits(formula, pair);
+}
+
 // A formula whose value as computed is monotone in x: x is only added to, multiplied by and divided by numbers that do
 // not depend on it.
 struct Monotone : Edges {

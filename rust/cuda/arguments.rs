@@ -42,7 +42,7 @@ shared_with_cuda! {
         pub candidates: DeviceMatrix,
         /// Not 0 where uncertainty2 holds T though mu2 holds halves.
         pub wide_uncertainty2: i64,
-        /// Which pairs are scored: PAIRED, PAIRWISE or LISTED.
+        /// Which pairs are scored: PAIRED, PAIRWISE, LISTED or MARKED.
         pub pairs: i64,
         /// How many items of each query are wanted; 0 in a search that writes all scores.
         pub k: i64,
@@ -54,17 +54,19 @@ shared_with_cuda! {
         pub scores: u64 as "void*",
         /// The rows of the best, of the same shape.
         pub ids: u64 as "int64_t*",
-        /// Sieve: the first of the rows that it tests.
+        /// Sieve, and rerank of its survivors: the first of the rows that it tests.
         pub begin: i64,
-        /// Sieve: the end of those rows.
+        /// The end of those rows.
         pub end: i64,
-        /// Sieve and rerank: the most survivors of a query.
+        /// Sieve and rerank: the survivors of a query that there is memory for.
         pub most_survivors: i64,
-        /// Sieve: [Q, most_survivors], written, the rows that may be among the best. Rerank: candidates beside `ids`, unless
-        /// it is null.
+        /// Sieve: [Q, most_survivors], written, the rows that may be among the best. Rerank: candidates in place of
+        /// `candidates`, unless it is null.
         pub survivors: u64 as "int32_t*",
-        /// [Q], the number of survivors of each query, which rerank sets to 0.
+        /// [Q], the number of survivors of each query. More than `most_survivors` stand for all rows from `begin` to `end`.
         pub counts: u64 as "int32_t*",
+        /// Rerank: [Q, k], rows that are candidates beside the survivors; null where there are none.
+        pub known: u64 as "const int64_t*",
         /// Search: T [queries of all blocks, capacity], the scores of the lists; null where shared memory holds them.
         pub list_scores: u64 as "void*",
         /// Search: the rows of the lists, of the same shape.
@@ -97,11 +99,13 @@ shared_with_cuda! {
         pub offsets: u64 as "const int64_t*",
         /// Those places among the candidates [Q, K], in ascending order.
         pub positions: u64 as "const int64_t*",
-        /// T [items, D], written: the gradients by the means.
+        /// For marked pairs, a bit for each: [Q, G / 32] of the side of the queries, [Q / 32, G] of the other.
+        pub marks: u64 as "const uint32_t*",
+        /// T [items, D], written, or of marked pairs added to: the gradients by the means.
         pub mu: u64 as "void*",
-        /// T, written: the gradients by the uncertainties, of their stored shape.
+        /// T, likewise: the gradients by the uncertainties, of their stored shape.
         pub uncertainty: u64 as "void*",
-        /// T [items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
+        /// T [items, shared.stored], likewise: each item's part of the gradient by the shared numbers; null where that is
         /// not wanted.
         pub shared: u64 as "void*",
     }
@@ -126,19 +130,45 @@ shared_with_cuda! {
         pub orders: TwoOrders,
     }
 
-    /// The inputs of the bounds of tiles of gallery rows, and where these are stored. A search numbers the rows that are
-    /// tested from `first` on, by their mean variance.
-    pub struct Bounding {
-        /// [numbers], the row of each number.
-        pub order: u64 as "const int32_t*",
-        /// The first number.
-        pub first: i64,
-        /// [D], the reference variances p.
-        pub reference: u64 as "const float*",
-        /// [tiles, 2, D], written: the least and the greatest variances of each tile.
-        pub ranges: u64 as "float*",
-        /// [numbers, 2], written: L and R of each row.
-        pub sums: u64 as "float*",
+    /// The arguments of kernels that read inner products which a library has made: those of all queries and the gallery rows
+    /// from `pairs.begin` to `pairs.end`.
+    pub struct ProductArgs {
+        /// The inputs, and where scores, limits or survivors go.
+        pub pairs: PairArgs,
+        /// T [Q, stride], the products. Those of query q are multiplied by powers[q] of two, unless `powers` is null.
+        pub products: u64 as "const void*",
+        /// Elements from one query's products to the next one's.
+        pub stride: i64,
+        /// By side, T [N], the squared norms.
+        pub norms: [u64; 2] as "const void*",
+        /// float32 [Q], the factors that the products are multiplied by.
+        pub powers: u64 as "const float*",
+        /// Sieve: by how much a squared distance may be off, relative to the sum of both squared norms.
+        pub slack: f64,
+        /// Gradients: T [Q, G], the weight of each score.
+        pub weights: u64 as "const void*",
+        /// Gradients: T [Q, G], written: the factor of the other item's mean in the gradient by an item's mean.
+        pub factors: u64 as "void*",
+        /// Gradients, written: a bit for each pair that is left to the pair function, [Q, G / 32] and [Q / 32, G].
+        pub marks: [u64; 2] as "uint32_t*",
+        /// Gradients: float64 [G / PRODUCT_COLUMNS, Q, 4], written: sums over the pairs of a query of the factor of its own
+        /// mean and of the derivatives by its uncertainty and by two shared numbers.
+        pub rows: u64 as "double*",
+        /// Gradients: float64 [Q / PRODUCT_ROWS, G, 2], written: the first two sums of each gallery item; null where they are
+        /// not wanted.
+        pub columns: u64 as "double*",
+    }
+
+    /// The arguments of a kernel that makes the squared norms of rows.
+    pub struct NormArgs {
+        /// [N, D], the rows.
+        pub rows: DeviceMatrix,
+        /// T [N], written.
+        pub norms: u64 as "void*",
+        /// Halves [N, D], written: the rows multiplied by powers of two; null where they are not wanted.
+        pub narrow: u64 as "void*",
+        /// float32 [N], written: the reciprocals of these powers.
+        pub powers: u64 as "float*",
     }
 
     /// The arguments of a kernel that selects the best of given scores.
@@ -280,7 +310,8 @@ struct With {
             PerItemArgs::declaration(),
             BackwardArgs::declaration(),
             DrawingArgs::declaration(),
-            Bounding::declaration(),
+            ProductArgs::declaration(),
+            NormArgs::declaration(),
             TopKArgs::declaration(),
             SampleArgs::declaration(),
             SampleBackwardArgs::declaration(),
@@ -295,7 +326,7 @@ struct With {
             with::<PairArgs, DrawingArgs>(),
             with::<PerItemArgs, DrawingArgs>(),
             with::<BackwardArgs, DrawingArgs>(),
-            with::<PairArgs, Bounding>(),
+            with::<ProductArgs, TwoOrders>(),
         ];
         [INTRODUCTION, &constants::declarations(), &structs.concat(), WITH, &uses.concat()].concat()
     }

@@ -1,7 +1,7 @@
 //! The call of a score: which kernel, where it runs, and its inputs.
 
 use super::arguments::{DeviceMatrix, PairArgs, PerItemArgs, TwoOrders, With};
-use super::constants::{LISTED, PAIRED, PAIRWISE};
+use super::constants::{LISTED, MARKED, PAIRED, PAIRWISE};
 use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
 use crate::kernels::pair_op::{Facts, Family};
@@ -22,7 +22,7 @@ pub enum Types {
 
 impl Types {
     /// How names of kernels end.
-    fn tag(self) -> &'static str {
+    pub(super) fn tag(self) -> &'static str {
         match self {
             Types::F32 => "f32",
             Types::F64 => "f64",
@@ -74,6 +74,8 @@ pub enum Which {
     Pairwise,
     /// Each query and its candidates, int64 [Q, K].
     Listed(DeviceMatrix),
+    /// Those of which a mask has a bit.
+    Marked,
 }
 
 /// Where scores and ids are written.
@@ -92,6 +94,8 @@ pub struct Gradients {
     pub side: usize,
     /// Addresses of the gradients by its means, by its uncertainties, and by the shared numbers for each of its items.
     pub out: [u64; 3],
+    /// Address of the side's mask, for marked pairs.
+    pub marks: u64,
 }
 
 /// Addresses of the lists of candidates seen from the gallery: where each row's list begins, and the places in it.
@@ -131,7 +135,7 @@ impl Call {
         let (queries, gallery) = self.sizes();
         match which {
             Which::Paired => (1, gallery),
-            Which::Pairwise => (queries, gallery),
+            Which::Pairwise | Which::Marked => (queries, gallery),
             Which::Listed(candidates) => (queries, candidates.stored as usize),
         }
     }
@@ -141,6 +145,7 @@ impl Call {
         let (pairs, candidates) = match which {
             Which::Paired => (PAIRED, DeviceMatrix::default()),
             Which::Pairwise => (PAIRWISE, DeviceMatrix::default()),
+            Which::Marked => (MARKED, DeviceMatrix::default()),
             Which::Listed(candidates) => (LISTED, candidates),
         };
         let DeviceInputs { mu1, uncertainty1, mu2, uncertainty2, shared } = self.inputs;

@@ -17,6 +17,8 @@ shared_with_cuda! {
     pub const PAIRWISE: i64 = 1;
     /// The pairs of each query and its candidates.
     pub const LISTED: i64 = 2;
+    /// The pairs of which a mask has a bit.
+    pub const MARKED: i64 = 3;
 
     /// The most items of a query that rerank, search and top-k return.
     pub const BEST: usize = 1024;
@@ -38,14 +40,10 @@ shared_with_cuda! {
     /// The most gallery rows that a block of a search scores at a time, so the most items that it adds to a list at a time.
     pub const SEARCH_GROUP: usize = 32;
 
-    /// Threads of a block of a sieve.
-    pub const SIEVE_THREADS: usize = 256;
-    /// Queries, and gallery rows, of a block of a sieve.
-    pub const SIEVE_TILE: usize = 128;
-    /// Dimensions that a block of a sieve loads at a time.
-    pub const SIEVE_STEP: usize = 32;
-    /// Numbers from row to row in the shared memory of a sieve: lanes that read together read from different banks.
-    pub const SIEVE_STRIDE: usize = SIEVE_STEP + 4;
+    /// Gallery rows of a block that reads products, one a thread.
+    pub const PRODUCT_COLUMNS: usize = 128;
+    /// Queries of a block that reads products: the bits of a mask.
+    pub const PRODUCT_ROWS: usize = 32;
 
     /// Threads of a block that selects the best of given scores.
     pub const TOPK_THREADS: usize = 256;

@@ -58,6 +58,7 @@ functions! {
     library_kernel: "cuLibraryGetKernel" (*mut Handle, Handle, *const c_char);
     kernel_attribute: "cuKernelGetAttribute" (*mut c_int, c_int, Handle, c_int);
     set_kernel_attribute: "cuKernelSetAttribute" (c_int, c_int, Handle, c_int);
+    memset: "cuMemsetD32Async" (u64, c_uint, usize, Handle);
     launch: "cuLaunchKernel" (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, Handle);
 }
 
@@ -302,13 +303,31 @@ impl Driver {
             );
             self.check(name, status)
         };
+        self.in_context(at.device, || self.device(at.device).and_then(run))?.map_err(Error::Cuda)
+    }
+
+    /// Puts zeros into so many words of the device's memory, on a stream.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`].
+    pub unsafe fn fill_with_zeros(&self, at: Place, address: u64, words: usize) -> Result<(), Error> {
+        let status = self.in_context(at.device, || (self.functions.memset)(address, 0, words, at.stream as Handle))?;
+        self.check("cuMemsetD32Async", status).map_err(Error::Cuda)
+    }
+
+    /// Runs a function while the context of a device is current.
+    pub(super) fn in_context<T>(&self, device: i32, run: impl FnOnce() -> T) -> Result<T, Error> {
+        let f = &self.functions;
         let run_there = || {
-            let device = self.device(at.device)?;
-            self.check(name, (f.context_push)(device.context))?;
-            let outcome = run(device);
-            let mut popped = null_mut();
-            self.check(name, (f.context_pop)(&mut popped))?;
-            outcome
+            let device = self.device(device)?;
+            // SAFETY: the context is the device's, and is popped again.
+            unsafe {
+                self.check("cuCtxPushCurrent", (f.context_push)(device.context))?;
+                let outcome = run();
+                let mut popped = null_mut();
+                self.check("cuCtxPopCurrent", (f.context_pop)(&mut popped))?;
+                Ok(outcome)
+            }
         };
         run_there().map_err(Error::Cuda)
     }

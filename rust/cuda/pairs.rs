@@ -1,14 +1,18 @@
 //! Scores of pairs and their gradients: cuda/drivers/pairs.cuh and backward.cuh. Kernels are named `<score>_<driver>_<types>`.
 
 use super::arguments::{BackwardArgs, DeviceMatrix, PairArgs};
-use super::call::{Call, Gradients, Lists, Ranked, Which};
+use super::call::{Call, Gradients, Lists, Ranked, Types, Which};
 use super::constants::{PAIR_THREADS, WARP};
+use super::libcuda::driver;
+use super::search::select;
 use crate::error::Error;
 
 /// Blocks that keep a multiprocessor busy.
 const BLOCKS: u32 = 16;
 /// Fewer queries than this leave most of a tile idle.
 const TILED: usize = 4;
+/// The most blocks that share a query's candidates.
+const MOST_SHARES: usize = 64;
 
 impl Call {
     /// Makes what belongs to each item alone, where there is memory for it: for scores, or for their partial derivatives.
@@ -36,25 +40,55 @@ impl Call {
         self.launch("pairs", launch, PairArgs { scores: out, ..self.args(which) })
     }
 
-    /// The best k of each query's candidates, to `out` [Q, k].
+    /// How many blocks share each query's candidates, at most `most` a query, where queries alone would leave the device idle.
+    pub fn shares(&self, most: usize) -> Result<usize, Error> {
+        let (busy, _) = driver()?.capacities(self.at.device)?;
+        let queries = self.sizes().0.max(1);
+        Ok((2 * busy / queries).min(most / PAIR_THREADS).clamp(1, MOST_SHARES))
+    }
+
+    /// The best k of each query's candidates, to `out` [Q, k]; `parts` have [Q, shares k].
     ///
     /// # Safety
     /// As [`Call::scores`].
-    pub unsafe fn rerank(&self, candidates: DeviceMatrix, k: usize, out: Ranked) -> Result<(), Error> {
+    pub unsafe fn rerank(&self, candidates: DeviceMatrix, k: usize, parts: Ranked, out: Ranked) -> Result<(), Error> {
         self.make_per_item(false)?;
-        let args = PairArgs { scores: out.scores, ids: out.ids, ..self.args(Which::Listed(candidates)) };
-        self.take_best(candidates.stored as usize, k, args)
+        self.take_best(candidates.stored as usize, k, self.args(Which::Listed(candidates)), parts, out)
     }
 
     /// The best k of each query's candidates or survivors, of which there are at most `most`.
     ///
     /// # Safety
     /// As [`Call::scores`].
-    pub(super) unsafe fn take_best(&self, most: usize, k: usize, args: PairArgs) -> Result<(), Error> {
+    pub(super) unsafe fn take_best(
+        &self,
+        most: usize,
+        k: usize,
+        args: PairArgs,
+        parts: Ranked,
+        out: Ranked,
+    ) -> Result<(), Error> {
         let capacity = most.min(k + PAIR_THREADS).max(k).next_power_of_two();
+        let shares = self.shares(most)?;
         let mut launch = self.at.launch(self.inputs.mu1.rows as u64, BLOCKS, PAIR_THREADS)?;
         launch.shared = (capacity * (8 + self.types.size())) as u32;
-        self.launch("rerank", launch, PairArgs { k: k as i64, capacity: capacity as i64, ..args })
+        launch.grid.1 = shares as u32;
+        let Ranked { scores, ids } = if shares == 1 { out } else { parts };
+        self.launch("rerank", launch, PairArgs { k: k as i64, capacity: capacity as i64, scores, ids, ..args })?;
+        if shares == 1 {
+            return Ok(());
+        }
+        self.merge(shares * k, k, parts, out)
+    }
+
+    /// The best k of each query's parts [Q, width].
+    ///
+    /// # Safety
+    /// As [`Call::scores`].
+    pub(super) unsafe fn merge(&self, width: usize, k: usize, parts: Ranked, out: Ranked) -> Result<(), Error> {
+        let width = width as i64;
+        let matrix = |data| DeviceMatrix { data, rows: self.inputs.mu1.rows, stored: width, stride: width };
+        select(self.at, self.types == Types::F64, (matrix(parts.scores), matrix(parts.ids)), k, out)
     }
 
     /// The arguments that ask for the gradients of sum(weights * scores) of a side, and the number of its items. The lists
@@ -62,13 +96,13 @@ impl Call {
     pub(super) fn backward_args(
         &self,
         which: Which,
-        Gradients { side, out: [mu, uncertainty, shared] }: Gradients,
+        Gradients { side, out: [mu, uncertainty, shared], marks }: Gradients,
         (offsets, positions): Lists,
         weights: u64,
     ) -> (usize, BackwardArgs) {
         let (queries, gallery) = self.sizes();
         let pairs = self.args(which);
-        let args = BackwardArgs { pairs, side: side as i64, weights, offsets, positions, mu, uncertainty, shared };
+        let args = BackwardArgs { pairs, side: side as i64, weights, offsets, positions, marks, mu, uncertainty, shared };
         ([queries, gallery][side], args)
     }
 

@@ -1,74 +1,117 @@
-//! The best of a whole gallery: cuda/drivers/search.cuh, sieve.cuh and diag_sieve.cuh, cuda/families/topk.cu.
+//! The best of a whole gallery: cuda/drivers/products.cuh and search.cuh, cuda/families/topk.cu.
 
-use super::arguments::{Bounding, DeviceMatrix, PairArgs, TopKArgs, With};
+use super::arguments::{DeviceMatrix, PairArgs, ProductArgs, TopKArgs};
 use super::call::{Call, Ranked, Types, Which};
-use super::constants::{SIEVE_STRIDE, SIEVE_THREADS, SIEVE_TILE, TOPK_THREADS};
-use super::libcuda::{driver, Launch, Place};
-use super::tiles::{Tiling, GRID_Y};
+use super::constants::{PER_ITEM_NUMBERS, TOPK_THREADS};
+use super::libcublas::{self, Numbers, Rows};
+use super::libcuda::{driver, Place};
+use super::products::Products;
+use super::tiles::Tiling;
 use crate::drivers::Prune;
 use crate::error::Error;
 use crate::kernels::pair_op::Sieve;
 
-/// Bytes of a sieve's shared memory: of each side two buffers of tf32 numbers.
-const SIEVE_BYTES: usize = 2 * 2 * SIEVE_TILE * SIEVE_STRIDE * 4;
-/// The most survivors of all queries together.
-const SURVIVORS: usize = 1 << 25;
+/// Queries that are searched at a time.
+const QUERIES: usize = 2048;
+/// Products that are made at a time: 32 MB, which a second-level cache holds.
+const PRODUCTS: usize = 1 << 23;
+/// Survivors that all queries have memory for.
+const SURVIVORS: usize = 1 << 23;
+/// Gallery rows below which products are not worth their launches.
+const FEW_ROWS: usize = 4096;
 
-/// How a search is cut: the rows of which all pairs are scored, and those that pass a sieve first.
+/// How a search by products is cut.
 #[derive(Clone, Copy, Debug)]
-pub struct Cut {
-    /// How the first rows are shared out.
-    pub tiling: Tiling,
-    /// Rows of which all pairs are scored; the others pass a sieve.
+pub struct Blocks {
+    /// Queries that are searched at a time.
+    pub queries: usize,
+    /// Rows whose lower limits give the first threshold.
     pub first: usize,
-    /// The most survivors of a query, and so the most rows of a sieve; 0 where there is no sieve.
+    /// Rows whose products are made at a time.
+    pub rows: usize,
+    /// The survivors of a query that there is memory for.
     pub survivors: usize,
-    /// Tiles of rows whose bounds are computed.
-    pub bounded: usize,
+    /// Blocks that share a query's survivors.
+    pub shares: usize,
+}
+
+/// How a search is cut.
+#[derive(Clone, Copy, Debug)]
+pub enum Cut {
+    /// All pairs are scored.
+    All(Tiling),
+    /// Products rule pairs out.
+    Products(Blocks),
 }
 
 /// The memory of a search.
 #[derive(Clone, Copy)]
 pub struct Workspace {
-    /// The best of each shard, [Q, shards k].
+    /// The best of each part of the gallery, [Q, parts k].
     pub parts: Ranked,
     /// The items of the lists of the best, as many as the tiling says.
     pub lists: Ranked,
-    /// Address of the survivors, int32 [Q, cut.survivors].
+    /// What a search by products needs beside them.
+    pub sieve: Option<SieveMemory>,
+}
+
+/// The memory of a search by products.
+#[derive(Clone, Copy)]
+pub struct SieveMemory {
+    /// torch's handle of cuBLAS.
+    pub handle: u64,
+    /// Address of the products, float32 [queries, rows].
+    pub products: u64,
+    /// Addresses of the squared norms of both sides, float32.
+    pub norms: [u64; 2],
+    /// Addresses of the queries as halves and of the factors of their products; 0 for a gallery in float32.
+    pub narrow: [u64; 2],
+    /// Address of the numbers from 0 on, int64 [first].
+    pub numbers: u64,
+    /// Address of the survivors, int32 [queries, survivors].
     pub survivors: u64,
-    /// Address of the number of each query's survivors, int32 [Q], all 0.
+    /// Address of the number of each query's survivors, int32 [queries].
     pub counts: u64,
-    /// The inputs of the bounds of tiles, and where these are stored.
-    pub bounding: Bounding,
+}
+
+impl Blocks {
+    /// The ends of the chunks after each of which survivors are scored. Of a chunk seven times as long as what was seen, some 7 k
+    /// survive.
+    fn ends(&self, k: usize, gallery: usize) -> Vec<usize> {
+        let growth = (self.survivors / (4 * k)).clamp(1, 7);
+        let longer = |&end: &usize| (end < gallery).then(|| gallery.min(end * (1 + growth)));
+        std::iter::successors(longer(&self.first).or(Some(gallery)), longer).collect()
+    }
 }
 
 impl Call {
-    /// The same call, of the first rows of the gallery.
-    fn of_first(&self, rows: usize) -> Self {
+    /// The same call, of some queries.
+    fn of_queries(&self, first: usize, queries: usize) -> Self {
         let mut part = *self;
-        part.inputs.mu2.rows = rows as i64;
-        part.inputs.uncertainty2.rows = rows as i64;
+        for (matrix, size) in [(&mut part.inputs.mu1, self.types.size()), (&mut part.inputs.uncertainty1, self.types.size())] {
+            matrix.data += (first * matrix.stride as usize * size) as u64;
+            matrix.rows = queries as i64;
+        }
+        if part.per_item[0] != 0 {
+            part.per_item[0] += (first * PER_ITEM_NUMBERS * 8) as u64;
+        }
         part
     }
 
     /// How a search for the best k is cut.
     pub fn cut(&self, k: usize, prune: Prune) -> Result<Cut, Error> {
         let (queries, gallery) = self.sizes();
-        let always = prune == Prune::Always;
-        let bounded = self.kernel.sieve == Sieve::Tiles;
-        // Enough rows for a threshold that rules most others out; whole tiles.
-        let first = (if always { k } else { (8 * k).max(8192) }).next_multiple_of(SIEVE_TILE);
-        // How tight the bounds of tiles are depends on the variances, which only the caller knows.
-        let pays = queries >= 32 && self.inputs.mu1.stored >= 32 && gallery >= 4 * first && !bounded;
-        let can = self.types != Types::F64 && self.kernel.sieve != Sieve::None && i32::try_from(gallery).is_ok();
-        let fits = driver()?.capacities(self.at.device)?.1 >= SIEVE_BYTES;
-        if prune == Prune::Never || !can || !fits || queries == 0 || gallery <= first || !(always || pays) {
-            return Ok(Cut { tiling: self.tiling(k)?, first: gallery, survivors: 0, bounded: 0 });
+        let always = prune == Prune::Always && gallery > 0;
+        let can = self.types != Types::F64 && self.kernel.sieve == Sieve::Product && i32::try_from(gallery).is_ok();
+        if prune == Prune::Never || !can || queries == 0 || !(always || gallery >= FEW_ROWS) {
+            return Ok(Cut::All(self.tiling(k)?));
         }
-        let left = gallery - first;
-        let survivors = (SURVIVORS / queries / SIEVE_TILE).clamp(1, GRID_Y) * SIEVE_TILE;
-        let bounded = if bounded { left.div_ceil(SIEVE_TILE) } else { 0 };
-        Ok(Cut { tiling: self.of_first(first).tiling(k)?, first, survivors: survivors.min(left), bounded })
+        let queries = queries.min(QUERIES).min((SURVIVORS / (16 * k)).max(1));
+        let first = if always { k } else { (8 * k).max(FEW_ROWS) }.min(gallery);
+        let rows = (PRODUCTS / queries / 32 * 32).max(first).min(gallery);
+        let survivors = (SURVIVORS / queries).min(gallery);
+        let shares = self.of_queries(0, queries).shares(usize::MAX)?;
+        Ok(Cut::Products(Blocks { queries, first, rows, survivors, shares }))
     }
 
     /// The best k of the gallery for each query, to `out` [Q, k].
@@ -76,38 +119,98 @@ impl Call {
     /// # Safety
     /// As [`Call::scores`]; `cut` is this call's, and the workspace of the sizes that it asks for.
     pub unsafe fn search(&self, k: usize, cut: &Cut, with: Workspace, out: Ranked) -> Result<(), Error> {
-        let (queries, gallery) = self.sizes();
         self.make_per_item(false)?;
-        self.of_first(cut.first).search_all(k, &cut.tiling, with, out)?;
-        let args = PairArgs {
-            k: k as i64,
-            most_survivors: cut.survivors as i64,
-            survivors: with.survivors,
-            counts: with.counts,
-            scores: out.scores,
-            ids: out.ids,
-            ..self.args(Which::Listed(DeviceMatrix::default()))
-        };
-        let Place { device, stream } = self.at;
-        let more = Bounding { first: cut.first as i64, ..with.bounding };
-        if cut.bounded > 0 {
-            let launch = self.at.launch(cut.bounded as u64, 4, SIEVE_THREADS)?;
-            let args = PairArgs { end: gallery as i64, ..args };
-            driver()?.launch(&self.name("bound"), launch, &With { args, more })?;
-        }
-        let mut begin = cut.first;
-        while begin < gallery {
-            // Of a chunk seven times as long as what was seen, some 7 k survive.
-            let end = gallery.min(begin + cut.survivors.min(7 * begin));
-            let grid = (queries.div_ceil(SIEVE_TILE) as u32, (end - begin).div_ceil(SIEVE_TILE) as u32);
-            let launch = Launch { device, stream, grid, block: SIEVE_THREADS as u32, shared: SIEVE_BYTES as u32 };
-            let chunk = PairArgs { begin: begin as i64, end: end as i64, ..args };
-            if cut.bounded > 0 {
-                driver()?.launch(&self.name("sieve"), launch, &With { args: chunk, more })?;
-            } else {
-                self.launch("sieve", launch, chunk)?;
+        match (cut, with.sieve) {
+            (Cut::Products(blocks), Some(sieve)) => {
+                let queries = self.sizes().0;
+                for first in (0..queries).step_by(blocks.queries) {
+                    let n = blocks.queries.min(queries - first);
+                    let moved = |address: u64, size: usize| if address == 0 { 0 } else { address + (first * size) as u64 };
+                    let halves = 2 * self.inputs.mu1.stored as usize;
+                    let sieve = SieveMemory {
+                        norms: [moved(sieve.norms[0], 4), sieve.norms[1]],
+                        narrow: [moved(sieve.narrow[0], halves), moved(sieve.narrow[1], 4)],
+                        ..sieve
+                    };
+                    let out = Ranked { scores: moved(out.scores, 4 * k), ids: moved(out.ids, 8 * k) };
+                    self.of_queries(first, n).search_by_products(k, blocks, (sieve, with.parts), out)?;
+                }
+                Ok(())
             }
-            self.take_best(usize::MAX, k, args)?;
+            (Cut::All(tiling), _) => self.search_all(k, tiling, with, out),
+            (Cut::Products(_), None) => Err(Error::Value("a search by products needs memory for them".into())),
+        }
+    }
+
+    /// The best k of the gallery by products of blocks of its rows, which rule most pairs out.
+    unsafe fn search_by_products(
+        &self,
+        k: usize,
+        blocks: &Blocks,
+        (sieve, parts): (SieveMemory, Ranked),
+        out: Ranked,
+    ) -> Result<(), Error> {
+        let ((queries, gallery), dim) = (self.sizes(), self.inputs.mu1.stored as usize);
+        let (numbers, size, rounding) = match self.types {
+            // Tensor cores cut each number to eleven digits.
+            Types::F32 | Types::F64 => (Numbers::F32, 4, f64::powi(2.0, -9) + f64::powi(2.0, -20)),
+            // The query is rounded; halves below the normal ones, beside a number of 1 at least, by a multiple of 2^-25.
+            Types::F32F16 => (Numbers::F16, 2, f64::powi(2.0, -11) + f64::powi(2.0, -17)),
+            Types::F32BF16 => (Numbers::BF16, 2, f64::powi(2.0, -9)),
+        };
+        let u = f64::powi(2.0, -24);
+        let slack = 1.01 * (rounding + 4.0 * (dim as f64 + 1.0) * u + (3.0 * dim as f64 / 32.0 + 33.0) * u);
+        let (mu1, mu2) = (self.inputs.mu1, self.inputs.mu2);
+        let narrow = sieve.narrow[0] != 0;
+        let rows_of_queries = Rows {
+            data: if narrow { sieve.narrow[0] } else { mu1.data },
+            rows: queries,
+            stride: if narrow { dim } else { mu1.stride as usize },
+        };
+        let args = |begin: usize, end: usize| {
+            let products = Products { data: sieve.products, stride: blocks.rows, norms: sieve.norms };
+            let mut args = ProductArgs { powers: sieve.narrow[1], slack, ..self.product_args(products) };
+            args.pairs = PairArgs {
+                k: k as i64,
+                begin: begin as i64,
+                end: end as i64,
+                scores: out.scores,
+                ids: out.ids,
+                most_survivors: blocks.survivors as i64,
+                survivors: sieve.survivors,
+                counts: sieve.counts,
+                ..args.pairs
+            };
+            args
+        };
+        let make = |begin: usize, end: usize| {
+            let data = mu2.data + (begin * mu2.stride as usize * size) as u64;
+            let rows = Rows { data, rows: end - begin, stride: mu2.stride as usize };
+            let to = (sieve.products, blocks.rows);
+            libcublas::products((self.at, sieve.handle), numbers, dim, [rows_of_queries, rows], to)
+        };
+        // The worst of the best k lower limits of the first rows is a threshold that k rows reach.
+        make(0, blocks.first)?;
+        let mut lowest = args(0, blocks.first);
+        lowest.pairs.scores = sieve.products;
+        self.launch_on_products("lowest", lowest)?;
+        let matrix = |data, stride: usize| DeviceMatrix {
+            data,
+            rows: queries as i64,
+            stored: blocks.first as i64,
+            stride: stride as i64,
+        };
+        select(self.at, false, (matrix(sieve.products, blocks.rows), matrix(sieve.numbers, 0)), k, out)?;
+        let mut begin = 0;
+        for end in blocks.ends(k, gallery) {
+            driver()?.fill_with_zeros(self.at, sieve.counts, queries)?;
+            for from in (begin..end).step_by(blocks.rows) {
+                let to = end.min(from + blocks.rows);
+                make(from, to)?;
+                self.launch_on_products("sieve", args(from, to))?;
+            }
+            let survivors = PairArgs { known: if begin > 0 { out.ids } else { 0 }, ..args(begin, end).pairs };
+            self.take_best(usize::MAX, k, survivors, parts, out)?;
             begin = end;
         }
         Ok(())
@@ -130,9 +233,7 @@ impl Call {
         if one {
             return Ok(());
         }
-        let width = (tiling.shards * k) as i64;
-        let matrix = |data| DeviceMatrix { data, rows: self.inputs.mu1.rows, stored: width, stride: width };
-        select(self.at, self.types == Types::F64, (matrix(with.parts.scores), matrix(with.parts.ids)), k, out)
+        self.merge(tiling.shards * k, k, with.parts, out)
     }
 }
 

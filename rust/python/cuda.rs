@@ -2,11 +2,11 @@
 
 use super::array::DeviceArray;
 use super::ensure;
-use crate::cuda::arguments::Bounding;
 use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
 use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS};
 use crate::cuda::sampled::{self, Drawing};
-use crate::cuda::search::{self, Workspace};
+use crate::cuda::products::{self, Products, Weighted};
+use crate::cuda::search::{self, Cut, SieveMemory, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
 use crate::drivers::Prune;
 use crate::error::Error;
@@ -250,7 +250,7 @@ pub fn cuda_score_backward(
             && out[2].shape() == [rows, arrays[4].shape()[1]];
         ensure(shapes, || "gradients need the shapes of the inputs".into())?;
         let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
-        let gradients = Gradients { side: *side, out };
+        let gradients = Gradients { side: *side, out, marks: 0 };
         match drawing {
             Some(drawing) => drawn.push((gradients, drawing)),
             None => plain.push(gradients),
@@ -268,7 +268,20 @@ pub fn cuda_score_backward(
     Ok(())
 }
 
-/// The best k of each query's candidates [Q, K], -1 = none, into scores and ids [Q, k].
+/// How many blocks share each query's candidates [Q, K], each of which writes its best k.
+#[pyfunction]
+pub fn cuda_shares(name: &str, at: At, arrays: FiveArrays, candidates: usize) -> PyResult<usize> {
+    Ok(call(name, at, &arrays)?.shares(candidates)?)
+}
+
+/// Memory for scores and ids of at least so many items.
+fn memory_for(items: usize, dtype: &str, arrays: &[DeviceArray; 2]) -> Result<Ranked, Error> {
+    let fits = arrays.iter().all(|array| count(array) >= items);
+    ensure(fits, || format!("a call needs memory for {items} items"))?;
+    Ok(Ranked { scores: arrays[0].address(dtype)?, ids: arrays[1].address("int64")? })
+}
+
+/// The best k of each query's candidates [Q, K], -1 = none, into scores and ids [Q, k]; `parts` hold [Q, shares k].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_rerank(
@@ -278,15 +291,19 @@ pub fn cuda_rerank(
     arrays: FiveArrays,
     per_item: PerItem,
     candidates: DeviceArray,
+    parts: [DeviceArray; 2],
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
     set_per_item(&mut call, &per_item)?;
     let candidates = listed(&candidates, call.inputs.mu1.rows)?;
-    let (k, out) = ranked(arrays[0].dtype(), call.inputs.mu1.rows as usize, &scores, &ids)?;
+    let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
+    let (k, out) = ranked(dtype, queries, &scores, &ids)?;
+    let shares = call.shares(candidates.stored as usize)?;
+    let parts = memory_for(if shares > 1 { queries * shares * k } else { 0 }, dtype, &parts)?;
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { call.rerank(candidates, k, out) })?;
+    py.detach(|| unsafe { call.rerank(candidates, k, parts, out) })?;
     Ok(())
 }
 
@@ -299,18 +316,22 @@ fn pruning(prune: &str) -> Result<Prune, Error> {
     }
 }
 
-/// How a search for the best k is cut: how many shards it makes, how many items its lists hold outside of the kernel's own
-/// memory; how many rows are scored without a sieve, how many survivors of it a query has at most, and how many
-/// tiles of rows have bounds.
+/// How a search for the best k is cut: how many parts of the gallery, or of a query's survivors, give their best; how many items its
+/// lists hold outside of the kernel's own memory; and, of a search by products, how many queries are searched at a time, how many
+/// rows give the first threshold, of how many rows products are made at a time, and how many survivors of a query have memory.
 #[pyfunction]
-pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -> PyResult<[usize; 5]> {
-    let cut = call(name, at, &arrays)?.cut(k, pruning(prune)?)?;
-    Ok([cut.tiling.shards, cut.tiling.listed, cut.first, cut.survivors, cut.bounded])
+pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -> PyResult<[usize; 6]> {
+    Ok(match call(name, at, &arrays)?.cut(k, pruning(prune)?)? {
+        Cut::All(tiling) => [tiling.shards, tiling.listed, 0, 0, 0, 0],
+        Cut::Products(cut) => [cut.shares, 0, cut.queries, cut.first, cut.rows, cut.survivors],
+    })
 }
 
-/// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` hold [Q, shards k], `lists` for as many
-/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of a query] and [Q] zeros. `bounding`, where there are tiles:
-/// the order of the rows that pass a sieve, int32, a variance for each dimension, and memory for [tiles, 2, D] and [rows, 2].
+/// The memory of a search by products: torch's handle of cuBLAS, products, both sides' norms, the queries in halves and the factors of
+/// their products for a gallery in halves, numbers from 0 on, survivors and how many they are.
+type OfProducts = (u64, DeviceArray, [DeviceArray; 2], Option<[DeviceArray; 2]>, DeviceArray, [DeviceArray; 2]);
+
+/// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` hold [Q, parts k], `lists` as many items as `cuda_cut` says.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_search(
@@ -322,8 +343,7 @@ pub fn cuda_search(
     prune: &str,
     parts: [DeviceArray; 2],
     lists: [DeviceArray; 2],
-    survivors: [DeviceArray; 2],
-    bounding: Option<[DeviceArray; 4]>,
+    of_products: Option<OfProducts>,
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
@@ -332,30 +352,186 @@ pub fn cuda_search(
     let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
     let (k, out) = ranked(dtype, queries, &scores, &ids)?;
     let cut = call.cut(k, pruning(prune)?)?;
-    let ranked_memory = |arrays: &[DeviceArray; 2], items: usize| {
-        let fits = arrays.iter().all(|array| count(array) >= items);
-        ensure(fits, || format!("a search needs memory for {items} items"))?;
-        Ok::<_, Error>(Ranked { scores: arrays[0].address(dtype)?, ids: arrays[1].address("int64")? })
+    let (parts_of, at_a_time, listed) = match &cut {
+        Cut::All(tiling) => (tiling.shards, queries, tiling.listed),
+        Cut::Products(blocks) => (blocks.shares, blocks.queries, 0),
     };
-    let (parts, lists) =
-        (ranked_memory(&parts, queries * cut.tiling.shards * k)?, ranked_memory(&lists, cut.tiling.listed)?);
-    let [survivors, counts] = &survivors;
-    let fits = count(survivors) >= queries * cut.survivors && (cut.survivors == 0 || count(counts) == queries);
-    ensure(fits, || format!("a search needs memory for {} survivors of each query", cut.survivors))?;
-    let (survivors, counts) = (survivors.address("int32")?, counts.address("int32")?);
-    let bounding = match &bounding {
-        None => ensure(cut.bounded == 0, || format!("{name}: a search bounds tiles")).map(|()| Bounding::default())?,
-        Some([order, reference, ranges, sums]) => {
-            let (dim, left) = (call.inputs.mu1.stored as usize, arrays[2].shape()[0] - cut.first);
-            let fits = count(order) == left && count(reference) == dim && count(ranges) >= 2 * dim * cut.bounded;
-            ensure(fits && count(sums) >= 2 * left, || format!("{name}: bounds need {} tiles", cut.bounded))?;
-            let [reference, ranges, sums] = [reference.address(dtype)?, ranges.address(dtype)?, sums.address(dtype)?];
-            Bounding { order: order.address("int32")?, first: 0, reference, ranges, sums }
+    let parts = memory_for(if parts_of > 1 { at_a_time * parts_of * k } else { 0 }, dtype, &parts)?;
+    let lists = memory_for(listed, dtype, &lists)?;
+    let sieve = match (&cut, &of_products) {
+        (Cut::Products(cut), Some((handle, products, norms, narrow, numbers, [survivors, counts]))) => {
+            let (dim, gallery) = (arrays[0].shape()[1], arrays[2].shape()[0]);
+            let halves = arrays[2].dtype() != dtype;
+            let rows_are_apart = call.inputs.mu2.stride >= dim as i64 && call.inputs.mu1.stride >= dim as i64;
+            let fits = count(products) >= cut.queries * cut.rows
+                && norms[0].shape() == [queries]
+                && norms[1].shape() == [gallery]
+                && narrow.is_some() == halves
+                && narrow.as_ref().is_none_or(|[rows, powers]| rows.shape() == [queries, dim] && powers.shape() == [queries])
+                && count(numbers) >= cut.first
+                && count(survivors) >= cut.queries * cut.survivors
+                && count(counts) >= cut.queries;
+            ensure(fits && rows_are_apart, || format!("{name}: the memory of products does not fit the search"))?;
+            let narrow = match narrow {
+                Some([rows, powers]) => [rows.address(arrays[2].dtype())?, powers.address(dtype)?],
+                None => [0, 0],
+            };
+            Some(SieveMemory {
+                handle: *handle,
+                products: products.address(dtype)?,
+                norms: [norms[0].address(dtype)?, norms[1].address(dtype)?],
+                narrow,
+                numbers: numbers.address("int64")?,
+                survivors: survivors.address("int32")?,
+                counts: counts.address("int32")?,
+            })
+        }
+        (Cut::Products(_), None) => return Err(Error::Value(format!("{name}: a search needs memory for products")).into()),
+        (Cut::All(_), _) => None,
+    };
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { call.search(k, &cut, Workspace { parts, lists, sieve }, out) })?;
+    Ok(())
+}
+
+/// The squared norms [N] of rows, float32 of halves; and, where there is memory for them, rows of float32 as halves, multiplied by
+/// powers of two, and the reciprocals of these.
+#[pyfunction]
+pub fn cuda_norms(py: Python<'_>, at: At, rows: DeviceArray, norms: DeviceArray, narrow: Option<[DeviceArray; 2]>) -> PyResult<()> {
+    let stored = narrow.as_ref().map_or(rows.dtype(), |[halves, _]| halves.dtype());
+    let types = match stored {
+        "float64" => Types::F64,
+        "float32" => Types::F32,
+        "float16" => Types::F32F16,
+        "bfloat16" => Types::F32BF16,
+        other => return Err(Error::Value(format!("norms of {other}")).into()),
+    };
+    let matrix = full(&rows)?;
+    ensure(norms.shape() == [matrix.rows as usize], || "norms need the shape [N]".into())?;
+    let to = norms.address(types.name())?;
+    let narrow = match &narrow {
+        None => None,
+        Some([halves, powers]) => {
+            let fits = rows.dtype() == "float32" && halves.shape() == rows.shape() && powers.shape() == norms.shape();
+            ensure(fits, || "halves need the shape of the rows".into())?;
+            Some([halves.address(stored)?, powers.address("float32")?])
         }
     };
-    let with = Workspace { parts, lists, survivors, counts, bounding };
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { call.search(k, &cut, with, out) })?;
+    py.detach(|| unsafe { products::norms(place(at), types, matrix, to, narrow) })?;
+    Ok(())
+}
+
+/// The numbers of blocks that share all pairs [Q, G], along the gallery and along the queries: those of sums over rows, and columns.
+#[pyfunction]
+pub fn cuda_blocks(queries: usize, gallery: usize) -> [usize; 2] {
+    products::blocks(queries, gallery)
+}
+
+fn products_of(call: &Call, dtype: &str, products: &DeviceArray, norms: &[DeviceArray; 2]) -> Result<Products, Error> {
+    let (queries, gallery) = (call.inputs.mu1.rows as usize, call.inputs.mu2.rows as usize);
+    let fits = products.shape() == [queries, gallery] && norms[0].shape() == [queries] && norms[1].shape() == [gallery];
+    ensure(fits, || "products and norms need the shapes [Q, G], [Q] and [G]".into())?;
+    let norms = [norms[0].address(dtype)?, norms[1].address(dtype)?];
+    Ok(Products { data: products.address(dtype)?, stride: gallery, norms })
+}
+
+/// Scores of all pairs [Q, G] from their inner products and the squared norms of both sides.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
+pub fn cuda_scores_of_products(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    per_item: PerItem,
+    products: DeviceArray,
+    norms: [DeviceArray; 2],
+    out: DeviceArray,
+) -> PyResult<()> {
+    let mut call = call(name, at, &arrays)?;
+    set_per_item(&mut call, &per_item)?;
+    let products = products_of(&call, arrays[0].dtype(), &products, &norms)?;
+    which(&call, None, &out)?;
+    let out = out.address(arrays[0].dtype())?;
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { call.scores_of_products(products, out) })?;
+    Ok(())
+}
+
+/// What gradients of sum(weights * scores) of all pairs are made of: factors [Q, G], masks, sums over rows and over columns.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
+pub fn cuda_weights_of_products(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    per_item: PerItem,
+    products: DeviceArray,
+    norms: [DeviceArray; 2],
+    weights: DeviceArray,
+    factors: DeviceArray,
+    marks: [DeviceArray; 2],
+    rows: DeviceArray,
+    columns: Option<DeviceArray>,
+) -> PyResult<()> {
+    let mut call = call(name, at, &arrays)?;
+    set_per_item(&mut call, &per_item)?;
+    let dtype = arrays[0].dtype();
+    let products = products_of(&call, dtype, &products, &norms)?;
+    which(&call, None, &weights)?;
+    let (queries, gallery) = (call.inputs.mu1.rows as usize, call.inputs.mu2.rows as usize);
+    let [across, down] = products::blocks(queries, gallery);
+    let fits = factors.shape() == weights.shape()
+        && marks[0].shape() == [queries, gallery.div_ceil(32)]
+        && marks[1].shape() == [down, gallery]
+        && rows.shape() == [across, queries, 4]
+        && columns.as_ref().is_none_or(|columns| columns.shape() == [down, gallery, 2]);
+    ensure(fits, || "sums of products do not have the shapes of the pairs".into())?;
+    let of = Weighted {
+        weights: weights.address(dtype)?,
+        factors: factors.address(dtype)?,
+        marks: [marks[0].address("int32")?, marks[1].address("int32")?],
+        rows: rows.address("float64")?,
+        columns: columns.map_or(Ok(0), |columns| columns.address("float64"))?,
+    };
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { call.weights_of_products(products, of) })?;
+    Ok(())
+}
+
+/// Adds the gradients of the pairs that a mask marks to those of some sides.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
+pub fn cuda_add_marked(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    per_item: PerItem,
+    weights: DeviceArray,
+    marks: [DeviceArray; 2],
+    sides: Vec<(usize, [DeviceArray; 3])>,
+) -> PyResult<()> {
+    let mut call = call(name, at, &arrays)?;
+    set_per_item(&mut call, &per_item)?;
+    which(&call, None, &weights)?;
+    let dtype = arrays[0].dtype();
+    let mut gradients = Vec::new();
+    for (side, out) in &sides {
+        ensure(*side < 2, || format!("side is {side}"))?;
+        let (mu, uncertainty) = (&arrays[2 * side], &arrays[2 * side + 1]);
+        let shapes = out[0].shape() == mu.shape()
+            && out[1].shape() == uncertainty.shape()
+            && out[2].shape() == [mu.shape()[0], arrays[4].shape()[1]];
+        ensure(shapes, || "gradients need the shapes of the inputs".into())?;
+        let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
+        gradients.push(Gradients { side: *side, out, marks: marks[*side].address("int32")? });
+    }
+    let weights = weights.address(dtype)?;
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { call.backward(Which::Marked, &gradients, (0, 0), weights) })?;
     Ok(())
 }
 

@@ -356,6 +356,7 @@ pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         fields.set_item("layout", kernel.layout())?;
         fields.set_item("samplers", kernel.samplers)?;
         fields.set_item("sampled", kernel.family == Family::Sampled)?;
+        fields.set_item("one_product", kernel.family == Family::Dot)?;
         fields.set_item("saves", kernel.saves)?;
         fields.set_item("symmetric", kernel.symmetric)?;
         fields.set_item("per_item", kernel.per_item)?;

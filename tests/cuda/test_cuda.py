@@ -45,7 +45,12 @@ def test_elements(op, dtype):
     for order in (torch.tensor([64.0]).double(), torch.linspace(2, 700, len(x)).double()):
         found, want = values(op, order.cuda(), x.cuda()).cpu(), values(op, order, x)
         same, scale = (found == want) | (found.isnan() & want.isnan()), scale_of(op.name, order, x, want)
-        assert (same | ((found - want).abs() <= (5e-7 if dtype == torch.float32 else 3e-14) * scale)).all()
+        off = ((found - want).abs() / scale.clamp(min=torch.finfo(dtype).tiny)).masked_fill(same, 0).nan_to_num(torch.inf)
+        worst = int(off.argmax())
+        # Numbers near the smallest ones have fewer digits.
+        few = (found - want).abs() <= 40 * torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+        right = same | few | (off <= (5e-7 if dtype == torch.float32 else 3e-14))
+        assert right.all(), f"at {float(x[worst])!r}: {float(found[worst])!r}, expected {float(want[worst])!r}"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -116,7 +121,8 @@ def test_gradients(name, q_kind, g_kind, dtype):
 
 
 def test_order_of_ties_nan_and_padding():
-    g = pe.Normal(torch.zeros(6, 3), torch.tensor([1.0, -1, 1, 0.5, -2, 1])[:, None].expand(6, 3))
+    nan = torch.nan
+    g = pe.Normal(torch.zeros(6, 3), torch.tensor([1.0, nan, 1, 0.5, nan, 1])[:, None].expand(6, 3))
     q = pe.Normal(torch.zeros(1, 3), torch.ones(1, 3))
     candidates = torch.tensor([[5, -1, 4, 2, 3, 1, 0]])
     for k in (1, 6, 9):
@@ -159,8 +165,8 @@ def test_shared_memory_beyond_48_kb(kind, dtype, dim, k):
     close(pe.pairwise(q, g), listed.cpu(), dtype)
 
 
-@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal", "vmf"])
-def test_tensor_cores_in_small(kind):
+@pytest.mark.parametrize("kind", ["normal_isotropic", "vmf"])
+def test_search_by_products_in_small(kind):
     """The gallery is two chunks, small enough for compute-sanitizer."""
     q, g = (on_gpu(make(kind, n, 40, n, dtype="float32", library="torch")) for n in (9, 1200))
     by_all, by_sieve = (pe.search(q, g, 5, prune=prune) for prune in ("never", "always"))
@@ -172,10 +178,9 @@ def test_tensor_cores_in_small(kind):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(name, "normal_isotropic") for name in ("mls", "llr", "ppk", "neg_kl", "cosine")]
-    + [(name, "vmf") for name in ("mls", "ppk", "neg_kl")]
-    + [("mls", "normal_diagonal")],
+    + [(name, "vmf") for name in ("mls", "ppk", "neg_kl")],
 )
-def test_tensor_cores_rule_out_none_of_the_best(name, kind, dtype):
+def test_products_rule_out_none_of_the_best(name, kind, dtype):
     """Galleries of random rows, and of near-duplicates that tf32 cannot tell apart."""
     q = on_gpu(make(kind, 200, 100, 1, dtype="float32", library="torch"))
     g = on_gpu(make(kind, 40_000, 100, 2, dtype=dtype, library="torch"))
@@ -322,7 +327,7 @@ def test_offsets_beyond_two_billion_elements():
     q = pe.Normal(mu[-3:].clone(), torch.ones(3, device="cuda"))
     assert pe.search(q, g, 1).ids[:, 0].tolist() == [rows - 3, rows - 2, rows - 1]
     last = torch.arange(rows - 3, rows, device="cuda").expand(3, 3)
-    assert torch.equal(pe.rescore(q, g, last), pe.pairwise(q, g[-3:]))
+    assert torch.equal(pe.rescore(q, g, last), pe.rescore(q, g[-3:], torch.arange(3, device="cuda").expand(3, 3)))
     big = torch.full((2**31 + 64,), 3.0, device="cuda")
     assert float(pe.special.log_ive(3.0, big)[-1]) == pytest.approx(
         float(to_numpy(pe.special.log_ive(3.0, big[:1].cpu()))[0])

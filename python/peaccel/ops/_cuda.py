@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from peaccel import _core
 from peaccel._utils.arrays import Array, dtype_name, require_same_kind
@@ -16,6 +16,7 @@ from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, li
 
 __all__ = [
     "elementwise",
+    "norms",
     "rerank",
     "sample",
     "sample_backward",
@@ -37,6 +38,13 @@ def place(x: Array) -> tuple[int, int]:
     """The number of x's device, and the stream on which torch works there."""
     index = x.device.index
     return index, sys.modules["torch"].cuda.current_stream(index).cuda_stream
+
+
+def blas(x: Array) -> int:
+    """torch's handle of cuBLAS for x's device, on the stream on which torch works there."""
+    cuda: Any = sys.modules["torch"].cuda
+    with cuda.device(x.device):
+        return int(cuda.current_blas_handle())
 
 
 def _rows(x: Array) -> Array:
@@ -175,6 +183,9 @@ def _per_item(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
 
 def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise: bool = False) -> Array:
     """As `_numpy.score`."""
+    if op.one_product and pairwise and candidates is None:
+        scores, _ = _score_by_products(op, inputs, keep=False)
+        return scores
     given = _inputs(op, inputs, candidates=candidates)
     candidates = None if candidates is None else candidates.contiguous()
     out = given.mu1.new_empty(scores_shape(given, candidates, pairwise))
@@ -187,7 +198,9 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise:
 
 
 def score_saving(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
-    """Scores, and an empty tensor: nothing is saved on a GPU, where gradients compute it again."""
+    """Scores, and the inner products of all pairs; an empty tensor where gradients compute them again."""
+    if op.one_product and pairwise and candidates is None:
+        return _score_by_products(op, inputs, keep=True)
     return score(op, inputs, candidates, pairwise), inputs.mu1.new_empty(0)
 
 
@@ -200,10 +213,12 @@ def score_backward(
     wanted: int = _core.EVERY_GRADIENT,
     saved: Array | None = None,
 ) -> Gradients:
-    """As `_numpy.score_backward`; ``saved`` is ignored."""
+    """As `_numpy.score_backward`; ``saved`` are inner products of all pairs, or empty."""
     torch: Any = sys.modules["torch"]
+    if op.one_product and pairwise and candidates is None:
+        return _backward_by_products(op, weights, inputs, wanted, saved)
     given = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
-    weights, size = weights.contiguous(), len(given.shared)
+    weights = weights.contiguous()
     asked, lists = None, None
     if candidates is not None:
         # The pairs of each gallery row, in order, as consecutive lists; pairs without a row (-1) come before the first.
@@ -212,21 +227,109 @@ def score_backward(
         offsets = torch.searchsorted(rows, torch.arange(len(given.mu2) + 1, device=rows.device))
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
     made, per_item = _made(op, given, weights.numel()), _per_item(op, given, weights.numel())
-    out, sides, drawing = [], [], []
-    together = wanted & _core.TOGETHER
-    wanted |= _core.GALLERY if together else 0
-    for side, (mu, uncertainty) in enumerate(((given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2))):
-        out.append([mu.new_zeros(shape) for shape in (mu.shape, uncertainty.shape, (len(mu), size))])
-        if wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
-            drawing.append(_Drawing(op, given, len(mu), None, made))
-            sides.append((side, drawing[-1].memory, _memories(out[-1])))
+    out, sides, drawing = _gradients(given), [], []
+    for side in _sides(wanted):
+        drawing.append(_Drawing(op, given, len(out[side][0]), None, made))
+        sides.append((side, drawing[-1].memory, _memories(out[side])))
     items = _memories(listed(given)), _memories_or_none(per_item)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides)
+    return _joined(out, wanted)
+
+
+def _sides(wanted: int) -> list[int]:
+    """The sides whose gradients are wanted: 0 for the queries, to whom those by shared numbers belong, and 1."""
+    together = _core.GALLERY if wanted & _core.TOGETHER else 0
+    flags = _core.QUERY | _core.SHARED, _core.GALLERY
+    return [side for side, flag in enumerate(flags) if (wanted | together) & flag]
+
+
+def _gradients(given: Inputs) -> list[list[Array]]:
+    """Zeros for the gradients of each side: by its means, its uncertainties, and for each item the shared numbers."""
+    sides = (given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2)
+    shapes = [(mu.shape, uncertainty.shape, (len(mu), len(given.shared))) for mu, uncertainty in sides]
+    return [[mu.new_zeros(shape) for shape in of_side] for (mu, _), of_side in zip(sides, shapes, strict=True)]
+
+
+def _joined(out: list[list[Array]], wanted: int) -> Gradients:
     (mu1, uncertainty1, shared), (mu2, uncertainty2, _) = out
-    if together:
+    if wanted & _core.TOGETHER:
         mu1, uncertainty1 = mu1 + mu2, uncertainty1 + uncertainty2
     # Each pair counts once in the gradient of the shared row: with its query.
     return Gradients(mu1, uncertainty1, mu2, uncertainty2, shared.sum(0))
+
+
+# -- all pairs of scores of one inner product --------------------------------------------------------------------------
+
+
+def norms(rows: Array) -> Array:
+    """The squared norms [N] of rows [N, D], to the bits of those that kernels of pairs compute; of halves, float32."""
+    torch: Any = sys.modules["torch"]
+    out = rows.new_empty(len(rows), dtype=torch.promote_types(rows.dtype, torch.float32))
+    _core.cuda_norms(place(rows), memory(rows), memory(out), None)
+    return out
+
+
+def _of_all_pairs(op: PairOp, inputs: Inputs, **others: Array) -> tuple[Inputs, list[Array], list[Array | None]]:
+    """The inputs as kernels read them, both sides' squared norms, and memory for their numbers per item. The gallery is
+    widened, as products of all pairs are of one dtype."""
+    wide = inputs.mapped(lambda x: x.to(inputs.mu1.dtype))
+    given = _inputs(op, wide, **others)
+    one_set = given.mu1 is given.mu2
+    first = norms(given.mu1)
+    pairs = len(given.mu1) * len(given.mu2)
+    return given, [first, first if one_set else norms(given.mu2)], _per_item(op, given, pairs)
+
+
+def _score_by_products(op: PairOp, inputs: Inputs, *, keep: bool) -> tuple[Array, Array]:
+    """Scores of all pairs [Q, G], and the inner products of which they are made, unless scores take their memory."""
+    torch: Any = sys.modules["torch"]
+    given, both, per_item = _of_all_pairs(op, inputs)
+    products = torch.mm(given.mu1, given.mu2.T)
+    out = torch.empty_like(products) if keep else products
+    items = _memories(listed(given)), _memories_or_none(per_item)
+    _core.cuda_scores_of_products(op.name, place(out), *items, memory(products), _memories(both), memory(out))
+    return out, products
+
+
+def _backward_by_products(
+    op: PairOp, weights: Array, inputs: Inputs, wanted: int, products: Array | None
+) -> Gradients:
+    """As `score_backward`, of all pairs: a kernel makes the factors of the means and the sums of all else, and torch
+    multiplies factors and means. Pairs of rows that are near each other are added one by one."""
+    torch: Any = sys.modules["torch"]
+    given, both, per_item = _of_all_pairs(op, inputs, weights=weights)
+    given = given.mapped(lambda x: x.contiguous())
+    if products is None or not products.numel():
+        products = torch.mm(given.mu1, given.mu2.T)
+    weights, factors = weights.contiguous(), torch.empty_like(products)
+    queries, gallery = products.shape
+    across, down = _core.cuda_blocks(queries, gallery)
+    sides = _sides(wanted)
+    word, like = torch.int32, given.mu1
+    marks = [like.new_empty(shape, dtype=word) for shape in ((queries, -(-gallery // 32)), (down, gallery))]
+    rows = like.new_empty((across, queries, 4), dtype=torch.float64)
+    columns = like.new_empty((down, gallery, 2), dtype=torch.float64) if 1 in sides else None
+    items = _memories(listed(given)), _memories_or_none(per_item)
+    made = memory(factors), _memories(marks), memory(rows), None if columns is None else memory(columns)
+    at = op.name, place(like), *items
+    _core.cuda_weights_of_products(*at, memory(products), _memories(both), memory(weights), *made)
+    out = _gradients(given)
+    for side in sides:
+        mu, other, by_pairs, sums = (
+            (given.mu1, given.mu2, factors, rows) if side == 0 else (given.mu2, given.mu1, factors.T, columns)
+        )
+        total = sums.sum(0).to(like.dtype)
+        uncertainty, size = out[side][1], len(given.shared)
+        out[side][0] = torch.addmm(mu * total[:, :1], by_pairs, other)
+        out[side][1] = total[:, 1].contiguous().reshape(uncertainty.shape)
+        if side == 0 and size:
+            out[side][2] = total[:, 2 : 2 + size].contiguous()
+    added = [(side, _memories(out[side])) for side in sides]
+    _core.cuda_add_marked(*at, memory(weights), _memories(marks), added)
+    return _joined(out, wanted)
+
+
+# -- the best ----------------------------------------------------------------------------------------------------------
 
 
 def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Array | None = None) -> tuple[Array, Array]:
@@ -234,8 +337,11 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Array |
     if k > _core.CUDA_BEST or op.sampled:
         return select(score(op, inputs, candidates), candidates, k)
     given, candidates = _inputs(op, inputs, candidates=candidates), candidates.contiguous()
-    out, per_item = _best(given.mu1, len(candidates), k), _per_item(op, given, candidates.numel())
-    asked = _memories(listed(given)), _memories_or_none(per_item), memory(candidates)
+    (queries, listed_each), arrays = candidates.shape, _memories(listed(given))
+    out, per_item = _best(given.mu1, queries, k), _per_item(op, given, candidates.numel())
+    shares = _core.cuda_shares(op.name, place(candidates), arrays, listed_each)
+    parts = _best(given.mu1, queries, shares * k if shares > 1 else 0)
+    asked = arrays, _memories_or_none(per_item), memory(candidates), _memories(parts)
     _core.cuda_rerank(op.name, place(candidates), *asked, *map(memory, out))
     return out
 
@@ -243,9 +349,10 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Array |
 def search(
     op: PairOp, inputs: Inputs, k: int, prune: str = "auto", packed: Sequence[Array] | None = None
 ) -> tuple[Array, Array, None]:
-    """As `_numpy.search`, without panels; the share of pairs scored is None, as reading it would wait for the device.
+    """As `_numpy.search`, with squared norms in place of panels; the share of pairs scored is None, as reading it would
+    wait for the device.
 
-    For scores of one inner product, and for `mls_diagonal`, tensor cores compute bounds that rule pairs out.
+    For scores of one inner product, products by cuBLAS rule pairs out.
     """
     torch: Any = sys.modules["torch"]
     given = _inputs(op, inputs)
@@ -255,35 +362,62 @@ def search(
         best = _best(given.mu1, queries, 0)
         step = max(k, 2**26 // max(1, queries))
         for first in range(0, max(gallery, 1), step):
-            block = slice(first, first + step)
             rows = torch.arange(first, min(first + step, gallery), device=given.mu1.device).expand(queries, -1)
-            if op.sampled:  # draws depend on the number of the row in the gallery
-                part = score(op, inputs, rows)
-            else:
-                rows_alone = inputs._replace(mu2=inputs.mu2[block], uncertainty2=inputs.uncertainty2[block])
-                part = score(op, rows_alone, pairwise=True)
+            part = score(op, inputs, rows)
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return *best, None
+    cut = _core.cuda_cut(op.name, at, _memories(listed(given)), k, prune)
+    if cut[2]:  # products take rows that lie apart
+        given = given._replace(mu1=_apart(given.mu1), mu2=_apart(given.mu2))
     arrays, per_item = _memories(listed(given)), _per_item(op, given, queries * gallery)
-    shards, rows, first, most, tiles = _core.cuda_cut(op.name, at, arrays, k, prune)
-    parts, lists = _best(given.mu1, queries, shards * k), _best(given.mu1, 1, rows)
-    out = _best(given.mu1, queries, k)
-    survivors = given.mu1.new_empty((queries, most), dtype=torch.int32), out[1].new_zeros(queries, dtype=torch.int32)
-    bounding = _bounding(given, first, tiles) if tiles else None
-    workspace = _memories(parts), _memories(lists), _memories(survivors), bounding and _memories(bounding)
+    shares, items, at_a_time, *_ = cut
+    parts = _best(given.mu1, at_a_time or queries, shares * k if shares > 1 else 0)
+    lists, out = _best(given.mu1, 1, items), _best(given.mu1, queries, k)
+    held = _of_products(given, cut[2:], packed)
+    of_products = held and _of_products_as_memory(given, held)
+    workspace = _memories(parts), _memories(lists), of_products
     _core.cuda_search(op.name, at, arrays, _memories_or_none(per_item), prune, *workspace, *map(memory, out))
     return *out, None
 
 
-def _bounding(given: Inputs, first: int, tiles: int) -> list[Array]:
-    """Inputs of the bounds of tiles of rows from ``first`` on: the rows' order by mean variance, the queries' mean
-    variances per dimension, and memory for the tiles' ranges and the rows' sums."""
+def _apart(x: Array) -> Array:
+    """x, or a copy of it whose rows lie apart in memory."""
+    return x if x.ndim < 2 or x.stride(0) >= x.shape[1] else x.contiguous()
+
+
+class _Products(NamedTuple):
+    """The memory of a search by products."""
+
+    products: Array
+    norms: list[Array]
+    narrow: list[Array] | None
+    numbers: Array
+    survivors: list[Array]
+
+
+def _of_products(given: Inputs, cut: Sequence[int], packed: Sequence[Array] | None) -> _Products | None:
+    """Memory for a search by products, and the norms and halves that it reads; None for another search."""
     torch: Any = sys.modules["torch"]
-    like, dim = given.mu1, given.mu1.shape[1]
-    var = given.uncertainty2[first:].reshape(len(given.uncertainty2) - first, -1)
-    order = (var.mean(1, dtype=torch.float32).argsort() + first).int()
-    reference = given.uncertainty1.reshape(len(given.uncertainty1), -1).mean(0).expand(dim).contiguous()
-    return [order, reference, like.new_empty((tiles, 2, dim)), like.new_empty((len(var), 2))]
+    queries, first, rows, survivors = cut
+    if not queries:
+        return None
+    mu1, mu2 = given.mu1, given.mu2
+    narrow = None
+    of_queries = mu1.new_empty(len(mu1))
+    if mu2.dtype != mu1.dtype:
+        narrow = [mu1.new_empty(mu1.shape, dtype=mu2.dtype), mu1.new_empty(len(mu1))]
+    _core.cuda_norms(place(mu1), memory(mu1), memory(of_queries), narrow and _memories(narrow))
+    of_gallery = packed[0] if packed else norms(mu2)
+    lists = [mu1.new_empty(shape, dtype=torch.int32) for shape in ((queries, survivors), (queries,))]
+    numbers = torch.arange(first, device=mu1.device)
+    return _Products(mu1.new_empty((queries, rows)), [of_queries, of_gallery], narrow, numbers, lists)
+
+
+def _of_products_as_memory(given: Inputs, held: _Products) -> tuple[Any, ...]:
+    """The memory of a search by products as the core takes it, with torch's handle of cuBLAS."""
+    narrow = held.narrow and _memories(held.narrow)
+    lists = _memories(held.survivors)
+    return blas(given.mu1), memory(held.products), _memories(held.norms), narrow, memory(held.numbers), lists
 
 
 def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:

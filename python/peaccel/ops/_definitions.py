@@ -151,6 +151,8 @@ class PairOp(_Record):
     sampled
         Whether the kernel is one of `sampled_scores`, even if no side is drawn. Galleries in half precision are then
         widened before the call, and on a GPU the best rows are selected from the scores of all rows.
+    one_product
+        Whether the score is a function of one inner product or squared distance, and a few numbers per item.
     saves
         Whether scoring can save a number of each pair for the backward pass, which then need not compute it again.
     symmetric
@@ -168,6 +170,7 @@ class PairOp(_Record):
     layout: Literal["panels", "rows"] | None = field(init=False)
     samplers: tuple[str | None, str | None] = field(init=False)
     sampled: bool = field(init=False)
+    one_product: bool = field(init=False)
     saves: bool = field(init=False)
     symmetric: bool = field(init=False)
     per_item: tuple[bool, bool] = field(init=False)

@@ -57,12 +57,14 @@ class Kernels(NamedTuple):
     ``score(op, inputs, candidates, pairwise)`` differentiates in torch. ``rerank(op, inputs, candidates, k, codes)``
     gives scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them, and
     ``search(op, inputs, k, prune, panels)`` those of all rows, with the share of pairs scored, None where it is not
-    known; both are detached. ``codes`` and ``panels`` are what a prepared gallery has for the host's kernels, if any.
+    known; both are detached. ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any:
+    ``panels(mu, uncertainty)`` gives what search reads of a gallery of one inner product.
     """
 
     score: Callable[[PairOp, Inputs, Array | None, bool], Array]
     rerank: Callable[..., tuple[Array, Array]]
     search: Callable[..., tuple[Array, Array, float | None]]
+    panels: Callable[[Array, Array], list[Array] | None]
 
 
 def kernels_of(x: Array) -> Kernels:
@@ -93,10 +95,18 @@ def _search_traced(
     return *_torch().search(op, inputs, k, prune, panels), None
 
 
-_HOST = Kernels(_numpy.score, _numpy.rerank, _numpy.search)
-_ON_CPU = Kernels(_score_tensors, _cpu.rerank, _cpu.search)
-_ON_GPU = Kernels(_score_tensors, _cuda.rerank, _cuda.search)
-_TRACED = Kernels(_score_tensors, _rerank_traced, _search_traced)
+def _no_panels(mu: Array, uncertainty: Array) -> None:
+    return None
+
+
+def _norms(mu: Array, uncertainty: Array) -> list[Array]:
+    return [_cuda.norms(mu)]
+
+
+_HOST = Kernels(_numpy.score, _numpy.rerank, _numpy.search, _numpy.panels)
+_ON_CPU = Kernels(_score_tensors, _cpu.rerank, _cpu.search, _numpy.panels)
+_ON_GPU = Kernels(_score_tensors, _cuda.rerank, _cuda.search, _norms)
+_TRACED = Kernels(_score_tensors, _rerank_traced, _search_traced, _no_panels)
 
 
 def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwise: bool = False) -> Array:

@@ -65,7 +65,7 @@ class Torch:
         return self._operator("rerank")(*pack_ranked(op, inputs), candidates, k)
 
     def search(self, op: PairOp, inputs: Inputs, k: int, prune: str, packed: Sequence[Any] | None) -> Any:
-        panels = [self.torch.from_numpy(x) for x in packed or ()]
+        panels = [self.torch.as_tensor(x) for x in packed or ()]
         return self._operator("search")(*pack_ranked(op, inputs), panels, k, prune)
 
     def sample(self, op: SampleOp, mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
@@ -171,7 +171,8 @@ class Torch:
 
         def fake_saving(*arguments: Any) -> Any:
             scores = fake(*arguments)
-            return scores, scores.new_empty(scores.shape if scores.device.type == "cpu" else 0)
+            all_pairs = op.one_product and arguments[-1] and arguments[-2] is None
+            return scores, scores.new_empty(scores.shape if scores.device.type == "cpu" or all_pairs else 0)
 
         def saving_backward(kernels: Any, weights: Any, saved: Any, *others: Any) -> Any:
             *arguments, wanted = others

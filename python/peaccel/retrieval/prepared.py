@@ -25,7 +25,7 @@ from peaccel._utils.arrays import (
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import converted, require_distribution
 from peaccel.ops import _numpy
-from peaccel.ops._dispatch import transformed
+from peaccel.ops._dispatch import kernels_of, transformed
 from peaccel.retrieval.half_precision import rounded
 from peaccel.scores import Pair, Score, named
 from peaccel.scores._common_variance import common_variance, weighted_pair
@@ -157,7 +157,7 @@ class LaidOut:
     ) -> None:
         self.pair, self.inputs, self._copies = pair, inputs, copies
         self._to_pack, self._to_code = pack, codes
-        self._panels: list[np.ndarray[Any, Any]] | None = None
+        self._panels: list[Array] | None = None
         self._codes: np.ndarray[Any, Any] | None = None
         # Buffers with spare rows, of a gallery that grows: of the inputs, by their positions, and of the codes.
         self._growing: dict[int, Array] = {}
@@ -178,10 +178,11 @@ class LaidOut:
         self.panels()
         self.codes()
 
-    def panels(self) -> list[np.ndarray[Any, Any]] | None:
-        """The gallery as panels, for ops that search these; None for others."""
-        if self._to_pack and self._panels is None and self.is_read_here:
-            self._panels = _numpy.panels(*self.inputs)
+    def panels(self) -> list[Array] | None:
+        """The gallery as panels, or its squared norms on a GPU, for ops that search by products; None for others."""
+        mu = self.inputs[0]
+        if self._to_pack and self._panels is None and self.pair.op.layout == "panels":
+            self._panels = kernels_of(mu).panels(*self.inputs)
         return self._panels
 
     def codes(self) -> np.ndarray[Any, Any] | None:

@@ -1,0 +1,93 @@
+//! Scores of all pairs and their gradients, from inner products that torch has made: cuda/drivers/products.cuh.
+
+use super::arguments::{DeviceMatrix, NormArgs, ProductArgs};
+use super::call::{Call, Types, Which};
+use super::constants::{PAIR_THREADS, PRODUCT_COLUMNS, PRODUCT_ROWS, WARP};
+use super::libcuda::{driver, Launch, Place};
+use super::tiles::GRID_Y;
+use crate::error::Error;
+
+/// Inner products of all pairs, and what stands beside them.
+#[derive(Clone, Copy)]
+pub struct Products {
+    /// Address of the products [Q, stride].
+    pub data: u64,
+    /// Elements from one query's products to the next one's.
+    pub stride: usize,
+    /// Addresses of the squared norms of each side.
+    pub norms: [u64; 2],
+}
+
+/// Where the weights of a gradient are, and where what is made of them is written: as [`ProductArgs`] says.
+#[derive(Clone, Copy)]
+pub struct Weighted {
+    /// The weight of each score.
+    pub weights: u64,
+    /// The factors of other items' means.
+    pub factors: u64,
+    /// The masks of the pairs that are left to the pair function.
+    pub marks: [u64; 2],
+    /// The sums over rows.
+    pub rows: u64,
+    /// The sums over columns; 0 where they are not wanted.
+    pub columns: u64,
+}
+
+/// The numbers of blocks that share all pairs: along the gallery, and along the queries.
+pub fn blocks(queries: usize, gallery: usize) -> [usize; 2] {
+    [gallery.div_ceil(PRODUCT_COLUMNS), queries.div_ceil(PRODUCT_ROWS)]
+}
+
+impl Call {
+    /// The arguments of a kernel that reads products of all pairs.
+    pub(super) fn product_args(&self, products: Products) -> ProductArgs {
+        let mut pairs = self.args(Which::Pairwise);
+        pairs.end = pairs.mu2.rows;
+        let Products { data, stride, norms } = products;
+        ProductArgs { pairs, products: data, stride: stride as i64, norms, ..ProductArgs::default() }
+    }
+
+    /// Launches a kernel that reads the products of the gallery rows from `begin` to `end`.
+    ///
+    /// # Safety
+    /// As [`Call::scores`].
+    pub(super) unsafe fn launch_on_products(&self, kernel: &str, args: ProductArgs) -> Result<(), Error> {
+        let Place { device, stream } = self.at;
+        let [x, y] = blocks(args.pairs.mu1.rows as usize, (args.pairs.end - args.pairs.begin) as usize);
+        let grid = (x as u32, y.min(GRID_Y) as u32);
+        self.launch(kernel, Launch { device, stream, grid, block: PRODUCT_COLUMNS as u32, shared: 0 }, args)
+    }
+
+    /// The scores of all pairs, to `out` [Q, G], which may be the products' own memory.
+    ///
+    /// # Safety
+    /// As [`Call::scores`].
+    pub unsafe fn scores_of_products(&self, products: Products, out: u64) -> Result<(), Error> {
+        self.make_per_item(false)?;
+        let mut args = self.product_args(products);
+        args.pairs.scores = out;
+        self.launch_on_products("scores", args)
+    }
+
+    /// The factors, masks and sums of which the gradients of sum(weights * scores) are made.
+    ///
+    /// # Safety
+    /// As [`Call::scores`].
+    pub unsafe fn weights_of_products(&self, products: Products, of: Weighted) -> Result<(), Error> {
+        self.make_per_item(true)?;
+        let Weighted { weights, factors, marks, rows, columns } = of;
+        self.launch_on_products("weights", ProductArgs { weights, factors, marks, rows, columns, ..self.product_args(products) })
+    }
+}
+
+/// Writes the squared norms of rows, whose type is `types`' stored one; with `narrow`, the addresses of halves and of the reciprocals of
+/// the powers by which rows are multiplied, rows of float32 as halves of that type too.
+///
+/// # Safety
+/// As [`Call::scores`].
+pub unsafe fn norms(at: Place, types: Types, rows: DeviceMatrix, norms: u64, narrow: Option<[u64; 2]>) -> Result<(), Error> {
+    let launch = at.launch(rows.rows.cast_unsigned().div_ceil((PAIR_THREADS / WARP) as u64), 16, PAIR_THREADS)?;
+    let name = format!("{}_{}", if narrow.is_some() { "narrowed" } else { "norms" }, types.tag());
+    let [narrow, powers] = narrow.unwrap_or_default();
+    driver()?.launch(&name, launch, &NormArgs { rows, norms, narrow, powers })
+}
