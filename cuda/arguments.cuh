@@ -218,7 +218,11 @@ struct BackwardArgs {
     const int64_t* positions;
     // For marked pairs, a bit for each: [Q, G / 32] of the side of the queries, [Q / 32, G] of the other.
     const uint32_t* marks;
-    // T [items, D], written, or of marked pairs added to: the gradients by the means.
+    // With these, float64 [parts, items, 4 or 2], the sums over the other pairs that `ProductArgs` describes.
+    const double* sums;
+    // The parts of the sums.
+    int64_t parts;
+    // T [items, D], written or, beside marked pairs, added to: the gradients by the means.
     void* mu;
     // T, likewise: the gradients by the uncertainties, of their stored shape.
     void* uncertainty;
@@ -232,10 +236,12 @@ static_assert(offsetof(BackwardArgs, weights) == 336);
 static_assert(offsetof(BackwardArgs, offsets) == 344);
 static_assert(offsetof(BackwardArgs, positions) == 352);
 static_assert(offsetof(BackwardArgs, marks) == 360);
-static_assert(offsetof(BackwardArgs, mu) == 368);
-static_assert(offsetof(BackwardArgs, uncertainty) == 376);
-static_assert(offsetof(BackwardArgs, shared) == 384);
-static_assert(sizeof(BackwardArgs) == 392);
+static_assert(offsetof(BackwardArgs, sums) == 368);
+static_assert(offsetof(BackwardArgs, parts) == 376);
+static_assert(offsetof(BackwardArgs, mu) == 384);
+static_assert(offsetof(BackwardArgs, uncertainty) == 392);
+static_assert(offsetof(BackwardArgs, shared) == 400);
+static_assert(sizeof(BackwardArgs) == 408);
 
 // The arguments of scores that compare draws, beside their inputs.
 struct DrawingArgs {
@@ -455,8 +461,8 @@ struct With {
 };
 static_assert(sizeof(With<PairArgs, TwoOrders>) == 3496);
 static_assert(sizeof(With<PerItemArgs, TwoOrders>) == 3512);
-static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3560);
+static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3576);
 static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3560);
 static_assert(sizeof(With<PerItemArgs, DrawingArgs>) == 3576);
-static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3624);
+static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3640);
 static_assert(sizeof(With<ProductArgs, TwoOrders>) == 3592);

@@ -72,6 +72,50 @@ __device__ inline void write_totals(const BackwardArgs& args, int64_t item, cons
     }
 }
 
+// The sums over the pairs of a query that products.cuh makes, of which an item of the gallery has the first two.
+constexpr int PRODUCT_SUMS = 4;
+
+// Adds to the gradients of an item what products left of them: the sums over its pairs, of which the first one is a factor of its own
+// mean. Returns whether a pair of the item is marked.
+template <typename F>
+__device__ inline bool add_sums(const BackwardArgs& args, int64_t item) {
+    using T = typename F::T;
+    __shared__ double by_warp[PAIR_THREADS / WARP][PRODUCT_SUMS];
+    const bool query = args.side == QUERY;
+    const PairArgs& pairs = args.pairs;
+    const DeviceMatrix &mu = query ? pairs.mu1 : pairs.mu2, &uncertainty = query ? pairs.uncertainty1 : pairs.uncertainty2;
+    const int kinds = query ? PRODUCT_SUMS : 2;
+    double sums[PRODUCT_SUMS] = {};
+    for (int64_t part = threadIdx.x; part < args.parts; part += PAIR_THREADS) {
+        for (int s = 0; s < kinds; ++s) sums[s] += args.sums[(part * mu.rows + item) * kinds + s];
+    }
+    for (int s = 0; s < kinds; ++s) {
+        const double sum = warp_sum(sums[s]);
+        if (lane() == 0) by_warp[warp()][s] = sum;
+    }
+    const int64_t columns = pairs.mu2.rows, words = ((query ? columns : pairs.mu1.rows) + WARP - 1) / WARP;
+    bool marked = false;
+    for (int64_t word = threadIdx.x; word < words; word += PAIR_THREADS) {
+        marked = marked || (query ? args.marks[item * words + word] : args.marks[word * columns + item]) != 0;
+    }
+    const bool any = __syncthreads_or(marked);
+    for (int s = 0; s < kinds; ++s) {
+        sums[s] = 0;
+        for (int w = 0; w < PAIR_THREADS / WARP; ++w) sums[s] += by_warp[w][s];
+    }
+    const T* const row = row_of<T>(mu, item);
+    T* const to = static_cast<T*>(args.mu) + item * mu.stored;
+    for (int64_t d = threadIdx.x; d < mu.stored; d += PAIR_THREADS) to[d] = T(fma(sums[0], double(row[d]), double(to[d])));
+    if (threadIdx.x == 0) {
+        if (uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[item] += T(sums[1]);
+        for (int s = 0; query && args.shared && s < 2 && s < pairs.shared.stored; ++s) {
+            static_cast<T*>(args.shared)[item * pairs.shared.stored + s] += T(sums[2 + s]);
+        }
+    }
+    __syncthreads();
+    return any;
+}
+
 // Writes the gradients of all items of the side. A block takes one of them, then the one gridDim.x further on.
 template <typename F>
 __device__ void backward(const F& f, const BackwardArgs& args) {
@@ -92,9 +136,10 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
         return double(row_of<T>(matrix, row)[matrix.stored > 1 ? d : 0]);
     };
     for (int64_t item = blockIdx.x; item < item_mu.rows; item += gridDim.x) {
+        const bool adds = pairs.pairs == MARKED;
+        if (adds && !add_sums<F>(args, item)) continue;
         double totals[TOTALS] = {};
         const int64_t n = number_of_pairs(args, item);
-        const bool adds = pairs.pairs == MARKED;
         bool any = false;
         for (int64_t first = 0; first == 0 || first < n; first += PAIR_THREADS) {
             const int at = WARP * warp() + int(place<T>(1));

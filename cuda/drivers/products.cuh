@@ -34,47 +34,82 @@
 // As in rust/kernels/dot_scores/all_pairs.rs.
 constexpr double NEAR_ROWS = 1.0 / 16;
 
-// The tiles of a block: PRODUCT_ROWS queries from first_query on and PRODUCT_COLUMNS gallery rows, of which a thread takes one.
-// Its warps are as many as that takes, and all threads of a block go through the same queries.
-struct ProductTile {
-    int64_t first_query, last_query, g;
-    bool there;  // whether there is a gallery row for the thread
+// The score that a pair must reach to be among the best: that of the worst of k known rows, the last one in args.scores
+// and args.ids. Where fewer rows are known it is NaN, below which no score is.
+__device__ inline float threshold(const PairArgs& args, int64_t q) {
+    const int64_t worst = (q + 1) * args.k - 1;
+    return args.ids[worst] == NONE ? NAN : static_cast<const float*>(args.scores)[worst];
+}
 
-    __device__ ProductTile(const ProductArgs& args, int64_t rows) {
-        first_query = rows * PRODUCT_ROWS;
-        const int64_t end = first_query + PRODUCT_ROWS;
-        last_query = end < args.pairs.mu1.rows ? end : args.pairs.mu1.rows;
-        g = args.pairs.begin + int64_t(blockIdx.x) * PRODUCT_COLUMNS + threadIdx.x;
-        there = g < args.pairs.end;
+// Products that a thread loads before it uses the first of them.
+constexpr int PRODUCTS_AHEAD = 8;
+static_assert(PRODUCT_ROWS % PRODUCTS_AHEAD == 0 && PRODUCT_ROWS <= PRODUCT_COLUMNS);
+
+// What the pairs of a tile take of its queries, in shared memory.
+template <typename T>
+struct ProductQueries {
+    T norms[PRODUCT_ROWS];
+    double uncertainties[PRODUCT_ROWS];
+    float powers[PRODUCT_ROWS], thresholds[PRODUCT_ROWS];
+
+    __device__ void load(const ProductArgs& args, int64_t first, int count, bool of_sieve) {
+        const int i = int(threadIdx.x);
+        if (i < count) {
+            norms[i] = static_cast<const T*>(args.norms[QUERY])[first + i];
+            uncertainties[i] = uncertainty_of_query<T>(args.pairs, first + i);
+            powers[i] = args.powers ? args.powers[first + i] : 1;
+            if (of_sieve) thresholds[i] = threshold(args.pairs, first + i);
+        }
+        __syncthreads();
     }
 };
 
-// The item of the thread's column, which it keeps for all queries of a tile.
+// The gallery row of a thread, which it keeps for all queries of its block's tile: PRODUCT_ROWS queries by PRODUCT_COLUMNS rows. All
+// threads of a block go through the same queries.
 template <typename F, typename S>
 struct ProductColumn {
     using T = typename F::T;
     const ProductArgs& args;
-    int64_t g;
+    const ProductQueries<T>& queries;
+    int64_t first_query, g;
+    int count;   // queries of the tile
+    bool there;  // whether there is a gallery row for the thread
     T norm;
     double uncertainty;
     const PerItem* per_item;
 
-    __device__ ProductColumn(const ProductArgs& args, const ProductTile& tile) : args(args) {
-        g = tile.there ? tile.g : args.pairs.end - 1;
-        norm = static_cast<const T*>(args.norms[GALLERY])[g];
-        uncertainty = uncertainty_of_gallery<T, S>(args.pairs, g);
-        per_item = F::per_item_of(args.pairs, GALLERY, g);
+    __device__ ProductColumn(const ProductArgs& args, ProductQueries<T>& shared, int64_t tile, bool of_sieve = false)
+        : args(args), queries(shared) {
+        first_query = tile * PRODUCT_ROWS;
+        const int64_t left = args.pairs.mu1.rows - first_query;
+        count = int(left < PRODUCT_ROWS ? left : PRODUCT_ROWS);
+        shared.load(args, first_query, count, of_sieve);
+        g = args.pairs.begin + int64_t(blockIdx.x) * PRODUCT_COLUMNS + threadIdx.x;
+        there = g < args.pairs.end;
+        const int64_t row = there ? g : args.pairs.end - 1;
+        norm = static_cast<const T*>(args.norms[GALLERY])[row];
+        uncertainty = uncertainty_of_gallery<T, S>(args.pairs, row);
+        per_item = F::per_item_of(args.pairs, GALLERY, row);
     }
-    // The product with a query, as it was made.
-    __device__ T product(int64_t q) const {
-        const T x = static_cast<const T*>(args.products)[q * args.stride + g - args.pairs.begin];
-        return args.powers ? T(args.powers[q]) * x : x;
+    // Calls body(i, product) for each query of the tile, by all threads together.
+    template <typename Body>
+    __device__ void each(const Body& body) const {
+        const T* const column = static_cast<const T*>(args.products) + first_query * args.stride + (there ? g - args.pairs.begin : 0);
+        for (int first = 0; first < count; first += PRODUCTS_AHEAD) {
+            T products[PRODUCTS_AHEAD];
+#pragma unroll
+            for (int i = 0; i < PRODUCTS_AHEAD; ++i) products[i] = first + i < count ? column[(first + i) * args.stride] : T(0);
+#pragma unroll
+            for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
+                if (first + i < count) body(first + i, T(queries.powers[first + i]) * products[i]);
+            }
+        }
     }
     // The numbers of the pair with a query, x being the inner product or, for distances, the squared distance.
-    __device__ DotPair pair(int64_t q) const {
-        const double n = static_cast<const T*>(args.norms[QUERY])[q], x = product(q);
-        return {F::DIFFERENCE ? (n + norm) - 2 * x : x, n, double(norm), uncertainty_of_query<T>(args.pairs, q), uncertainty,
-                F::per_item_of(args.pairs, QUERY, q), per_item};
+    __device__ DotPair pair(int i, T product) const {
+        const double n = queries.norms[i], x = product;
+        return {F::DIFFERENCE ? (n + norm) - 2 * x : x, n, double(norm), queries.uncertainties[i], uncertainty,
+                F::per_item_of(args.pairs, QUERY, first_query + i), per_item};
     }
     // Whether a pair's product has the digits that its score needs.
     __device__ static bool is_apart(const DotPair& pair) {
@@ -84,47 +119,55 @@ struct ProductColumn {
     }
 };
 
+// Calls body(column, tile) for each tile of queries that the block takes, by all of its threads.
+template <typename F, typename S, typename Body>
+__device__ inline void each_tile(const ProductArgs& args, bool of_sieve, const Body& body) {
+    __shared__ ProductQueries<typename F::T> queries;
+    for (int64_t tile = blockIdx.y; tile * PRODUCT_ROWS < args.pairs.mu1.rows; tile += gridDim.y) {
+        const ProductColumn<F, S> column(args, queries, tile, of_sieve);
+        body(column, tile);
+        __syncthreads();
+    }
+}
+
 // Writes the scores of all pairs [Q, G].
 template <typename F>
 __device__ void scores_of_products(const F& f, const ProductArgs& args) {
     using T = typename F::T;
-    T* const scores = static_cast<T*>(args.pairs.scores);
-    for (int64_t rows = blockIdx.y; rows * PRODUCT_ROWS < args.pairs.mu1.rows; rows += gridDim.y) {
-        const ProductTile tile(args, rows);
-        const ProductColumn<F, T> column(args, tile);
-        for (int64_t q = tile.first_query; q < tile.last_query; ++q) {
-            const DotPair pair = column.pair(q);
-            const bool near = tile.there && !column.is_apart(pair);
+    each_tile<F, T>(args, false, [&](const ProductColumn<F, T>& column, int64_t) {
+        T* const scores = static_cast<T*>(args.pairs.scores) + column.first_query * args.pairs.mu2.rows + column.g;
+        column.each([&](int i, T product) {
+            const DotPair pair = column.pair(i, product);
+            const bool near = column.there && !column.is_apart(pair);
             T score = near ? T(0) : T(value_of(f.formula, pair));
             if (__any_sync(FULL, near)) {
-                const Numbers<F> numbers = sum_pairs<F, T>(f, args.pairs, q, near ? tile.g : NONE);
-                const T exact = f.template score<T>(args.pairs, numbers.pair, numbers.query, numbers.item, q, tile.g, near);
+                const int64_t q = column.first_query + i;
+                const Numbers<F> numbers = sum_pairs<F, T>(f, args.pairs, q, near ? column.g : NONE);
+                const T exact = f.template score<T>(args.pairs, numbers.pair, numbers.query, numbers.item, q, column.g, near);
                 if (near) score = exact;
             }
-            if (tile.there) scores[q * args.pairs.mu2.rows + tile.g] = score;
-        }
-    }
+            if (column.there) scores[i * args.pairs.mu2.rows] = score;
+        });
+    });
 }
 
 // Writes the factors of all pairs, the masks, and the sums over rows and columns.
 template <typename F>
 __device__ void weights_of_products(const F& f, const ProductArgs& args) {
     using T = typename F::T;
-    constexpr int SUMS = 4, WARPS = PRODUCT_COLUMNS / WARP;
+    constexpr int SUMS = PRODUCT_SUMS, WARPS = PRODUCT_COLUMNS / WARP;
     __shared__ double parts[WARPS][PRODUCT_ROWS][SUMS];
     const int64_t gallery = args.pairs.mu2.rows, words = (gallery + WARP - 1) / WARP;
     const auto other = f.formula.transposed();
-    for (int64_t rows = blockIdx.y; rows * PRODUCT_ROWS < args.pairs.mu1.rows; rows += gridDim.y) {
-        const ProductTile tile(args, rows);
-        const ProductColumn<F, T> column(args, tile);
+    each_tile<F, T>(args, false, [&](const ProductColumn<F, T>& column, int64_t tile) {
         double of_column[2] = {};
         uint32_t marks = 0;
-        for (int64_t q = tile.first_query; q < tile.last_query; ++q) {
-            const int64_t at = q * gallery + tile.g;
-            const double weight = tile.there ? double(static_cast<const T*>(args.weights)[at]) : 0;
+        column.each([&](int i, T product) {
+            const int64_t at = (column.first_query + i) * gallery + column.g;
+            const double weight = column.there ? double(static_cast<const T*>(args.weights)[at]) : 0;
             // A weight of 0 adds nothing even where derivatives are NaN or infinite.
             const bool wanted = weight != 0;
-            const DotPair pair = column.pair(q);
+            const DotPair pair = column.pair(i, product);
             const bool near = wanted && !column.is_apart(pair);
             double factor = 0, sums[SUMS] = {};
             if (wanted && !near) {
@@ -139,27 +182,27 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
                     of_column[0] += 2 * weight * by_gallery.norm - shift, of_column[1] += weight * by_gallery.uncertainty;
                 }
             }
-            const int row = int(q - tile.first_query);
             const uint32_t word = __ballot_sync(FULL, near);
-            marks |= uint32_t(near) << row;
-            if (lane() == 0 && tile.g / WARP < words) args.marks[QUERY][q * words + tile.g / WARP] = word;
-            if (tile.there) static_cast<T*>(args.factors)[at] = T(factor);
+            marks |= uint32_t(near) << i;
+            if (lane() == 0 && column.g / WARP < words) {
+                args.marks[QUERY][(column.first_query + i) * words + column.g / WARP] = word;
+            }
+            if (column.there) static_cast<T*>(args.factors)[at] = T(factor);
             const double sum = combined(sums, Sum());
-            if (lane() % (WARP / SUMS) == 0) parts[warp()][row][lane() / (WARP / SUMS)] = sum;
-        }
-        if (tile.there) args.marks[GALLERY][rows * gallery + tile.g] = marks;
-        if (tile.there && args.columns) {
-            for (int s = 0; s < 2; ++s) args.columns[(rows * gallery + tile.g) * 2 + s] = of_column[s];
+            if (lane() % (WARP / SUMS) == 0) parts[warp()][i][lane() / (WARP / SUMS)] = sum;
+        });
+        if (column.there) args.marks[GALLERY][tile * gallery + column.g] = marks;
+        if (column.there && args.columns) {
+            for (int s = 0; s < 2; ++s) args.columns[(tile * gallery + column.g) * 2 + s] = of_column[s];
         }
         __syncthreads();
-        const int64_t q = tile.first_query + threadIdx.x / SUMS;
-        if (q < tile.last_query) {
+        const int i = int(threadIdx.x) / SUMS, s = int(threadIdx.x) % SUMS;
+        if (i < column.count) {
             double sum = 0;
-            for (int w = 0; w < WARPS; ++w) sum += parts[w][threadIdx.x / SUMS][threadIdx.x % SUMS];
-            args.rows[(int64_t(blockIdx.x) * args.pairs.mu1.rows + q) * SUMS + threadIdx.x % SUMS] = sum;
+            for (int w = 0; w < WARPS; ++w) sum += parts[w][i][s];
+            args.rows[(int64_t(blockIdx.x) * args.pairs.mu1.rows + column.first_query + i) * SUMS + s] = sum;
         }
-        __syncthreads();
-    }
+    });
 }
 
 // -- sieve ------------------------------------------------------------------------------------------------------------
@@ -190,7 +233,7 @@ __device__ void norms_of_rows(const NormArgs& args) {
     }
 }
 
-// What is the same of all queries of a tile: the highest, or lowest, score that a pair can have.
+// The limits of the pairs of a column: the highest, or lowest, score that each can have.
 template <typename F, typename S>
 struct Limits {
     const F& f;
@@ -208,43 +251,33 @@ struct Limits {
         if (F::DIFFERENCE && sign > 0 && !(pair.x > 0)) pair.x = 0;
         return value_of(f.formula, pair) + sign * f.formula.tolerance(pair.v, pair.w);
     }
-    // Whether a pair cannot be among the best, given the score of the worst known one.
-    __device__ bool rules_out(int64_t q, float threshold) const {
-        const ProductArgs& args = column.args;
-        const float n = static_cast<const float*>(args.norms[QUERY])[q], m = column.norm, u = 5.9604644775390625e-08f;
+    // Whether a pair cannot be among the best.
+    __device__ bool rules_out(int i, float product) const {
+        const float n = column.queries.norms[i], m = column.norm, u = 5.9604644775390625e-08f;
+        const float threshold = column.queries.thresholds[i];
         // A cosine of rows of other lengths is that of scaled rows.
         if (F::LENGTHS && !(in_range<float>(n) && in_range<float>(m))) return false;
         if constexpr (F::LIMITED) {
-            const LimitPair pair{column.product(q), n, m, float(uncertainty_of_query<float>(args.pairs, q)),
-                                 float(column.uncertainty)};
+            const LimitPair pair{product, n, m, float(column.queries.uncertainties[i]), float(column.uncertainty)};
             // Most pairs are ruled out by it, and few warps go on to double precision.
             if (f.limit(pair, float(slack) + 16 * u, float(2 * smallest)) < threshold) return true;
         }
-        return float(exact(column.pair(q), 1)) < threshold;
+        return float(exact(column.pair(i, product), 1)) < threshold;
     }
 };
 
 // Writes to args.pairs.scores [Q, stride] a number for each pair that its score is not below; NaN where there is none.
 template <typename F, typename S>
 __device__ void lowest_of_products(const F& f, const ProductArgs& args) {
-    for (int64_t rows = blockIdx.y; rows * PRODUCT_ROWS < args.pairs.mu1.rows; rows += gridDim.y) {
-        const ProductTile tile(args, rows);
-        const ProductColumn<F, S> column(args, tile);
+    each_tile<F, S>(args, false, [&](const ProductColumn<F, S>& column, int64_t) {
         const Limits<F, S> limits(f, column, args);
-        for (int64_t q = tile.first_query; q < tile.last_query && tile.there; ++q) {
-            const DotPair pair = column.pair(q);
+        float* const to = static_cast<float*>(args.pairs.scores) + column.first_query * args.stride + column.g - args.pairs.begin;
+        column.each([&](int i, float product) {
+            const DotPair pair = column.pair(i, product);
             const bool known = !F::LENGTHS || (in_range<float>(pair.n) && in_range<float>(pair.m));
-            float* const to = static_cast<float*>(args.pairs.scores) + q * args.stride + tile.g - args.pairs.begin;
-            *to = known ? float(limits.exact(pair, -1)) : NAN;
-        }
-    }
-}
-
-// The score that a pair must reach to be among the best: that of the worst of k known rows, the last one in args.scores
-// and args.ids. Where fewer rows are known it is NaN, below which no score is.
-__device__ inline float threshold(const PairArgs& args, int64_t q) {
-    const int64_t worst = (q + 1) * args.k - 1;
-    return args.ids[worst] == NONE ? NAN : static_cast<const float*>(args.scores)[worst];
+            if (column.there) to[i * args.stride] = known ? float(limits.exact(pair, -1)) : NAN;
+        });
+    });
 }
 
 // Adds the rows of args.begin .. args.end that may be among the best to args.survivors, as many as there is memory for, and
@@ -252,18 +285,17 @@ __device__ inline float threshold(const PairArgs& args, int64_t q) {
 template <typename F, typename S>
 __device__ void sieve(const F& f, const ProductArgs& args) {
     const PairArgs& pairs = args.pairs;
-    for (int64_t rows = blockIdx.y; rows * PRODUCT_ROWS < pairs.mu1.rows; rows += gridDim.y) {
-        const ProductTile tile(args, rows);
-        const ProductColumn<F, S> column(args, tile);
+    each_tile<F, S>(args, true, [&](const ProductColumn<F, S>& column, int64_t) {
         const Limits<F, S> limits(f, column, args);
-        for (int64_t q = tile.first_query; q < tile.last_query; ++q) {
-            const bool survives = tile.there && !limits.rules_out(q, threshold(pairs, q));
+        column.each([&](int i, float product) {
+            const bool survives = column.there && !limits.rules_out(i, product);
             const unsigned all = __ballot_sync(FULL, survives);
-            if (!all) continue;
+            if (!all) return;
+            const int64_t q = column.first_query + i;
             int at = 0;
             if (lane() == 0) at = atomicAdd(pairs.counts + q, __popc(all));
             at = __shfl_sync(FULL, at, 0) + __popc(all & ((1u << lane()) - 1));
-            if (survives && at < pairs.most_survivors) pairs.survivors[q * pairs.most_survivors + at] = int32_t(tile.g);
-        }
-    }
+            if (survives && at < pairs.most_survivors) pairs.survivors[q * pairs.most_survivors + at] = int32_t(column.g);
+        });
+    });
 }

@@ -101,7 +101,11 @@ shared_with_cuda! {
         pub positions: u64 as "const int64_t*",
         /// For marked pairs, a bit for each: [Q, G / 32] of the side of the queries, [Q / 32, G] of the other.
         pub marks: u64 as "const uint32_t*",
-        /// T [items, D], written, or of marked pairs added to: the gradients by the means.
+        /// With these, float64 [parts, items, 4 or 2], the sums over the other pairs that `ProductArgs` describes.
+        pub sums: u64 as "const double*",
+        /// The parts of the sums.
+        pub parts: i64,
+        /// T [items, D], written or, beside marked pairs, added to: the gradients by the means.
         pub mu: u64 as "void*",
         /// T, likewise: the gradients by the uncertainties, of their stored shape.
         pub uncertainty: u64 as "void*",

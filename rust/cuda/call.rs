@@ -94,8 +94,9 @@ pub struct Gradients {
     pub side: usize,
     /// Addresses of the gradients by its means, by its uncertainties, and by the shared numbers for each of its items.
     pub out: [u64; 3],
-    /// Address of the side's mask, for marked pairs.
-    pub marks: u64,
+    /// Addresses of the side's mask and sums over pairs, and how many parts these have, where products give the gradients of all
+    /// but marked pairs.
+    pub of_products: (u64, u64, usize),
 }
 
 /// Addresses of the lists of candidates seen from the gallery: where each row's list begins, and the places in it.

@@ -96,13 +96,26 @@ impl Call {
     pub(super) fn backward_args(
         &self,
         which: Which,
-        Gradients { side, out: [mu, uncertainty, shared], marks }: Gradients,
+        Gradients { side, out: [mu, uncertainty, shared], of_products: (marks, sums, parts) }: Gradients,
         (offsets, positions): Lists,
         weights: u64,
     ) -> (usize, BackwardArgs) {
         let (queries, gallery) = self.sizes();
         let pairs = self.args(which);
-        let args = BackwardArgs { pairs, side: side as i64, weights, offsets, positions, marks, mu, uncertainty, shared };
+        let (side_number, parts) = (side as i64, parts as i64);
+        let args = BackwardArgs {
+            pairs,
+            side: side_number,
+            weights,
+            offsets,
+            positions,
+            marks,
+            sums,
+            parts,
+            mu,
+            uncertainty,
+            shared,
+        };
         ([queries, gallery][side], args)
     }
 

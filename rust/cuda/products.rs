@@ -18,23 +18,51 @@ pub struct Products {
     pub norms: [u64; 2],
 }
 
-/// Where the weights of a gradient are, and where what is made of them is written: as [`ProductArgs`] says.
+/// The memory of the gradients of all pairs.
 #[derive(Clone, Copy)]
 pub struct Weighted {
-    /// The weight of each score.
+    /// Address of the weight of each score, [Q, G].
     pub weights: u64,
-    /// The factors of other items' means.
+    /// Address of the factors of other items' means, [Q, G], written.
     pub factors: u64,
+    /// Where the rest is written.
+    pub scratch: Scratch,
+}
+
+/// The addresses of masks and sums over pairs in one piece of memory.
+#[derive(Clone, Copy)]
+pub struct Scratch {
+    /// The sums over rows, and over columns.
+    sums: [u64; 2],
     /// The masks of the pairs that are left to the pair function.
-    pub marks: [u64; 2],
-    /// The sums over rows.
-    pub rows: u64,
-    /// The sums over columns; 0 where they are not wanted.
-    pub columns: u64,
+    marks: [u64; 2],
+    /// How many parts the sums over rows have, and those over columns.
+    parts: [usize; 2],
+    /// The bytes of all.
+    pub size: usize,
+}
+
+impl Scratch {
+    /// At this address, for so many queries and gallery rows.
+    pub fn at(address: u64, queries: usize, gallery: usize) -> Self {
+        let parts = blocks(queries, gallery);
+        let sizes = [32 * parts[0] * queries, 16 * parts[1] * gallery, 4 * queries * gallery.div_ceil(32), 4 * parts[1] * gallery];
+        let mut size = 0;
+        let [rows, columns, by_query, by_row] = sizes.map(|bytes| {
+            size += bytes;
+            address + (size - bytes) as u64
+        });
+        Scratch { sums: [rows, columns], marks: [by_query, by_row], parts, size }
+    }
+
+    /// What the gradients of a side take of it.
+    pub fn of_side(&self, side: usize) -> (u64, u64, usize) {
+        (self.marks[side], self.sums[side], self.parts[side])
+    }
 }
 
 /// The numbers of blocks that share all pairs: along the gallery, and along the queries.
-pub fn blocks(queries: usize, gallery: usize) -> [usize; 2] {
+fn blocks(queries: usize, gallery: usize) -> [usize; 2] {
     [gallery.div_ceil(PRODUCT_COLUMNS), queries.div_ceil(PRODUCT_ROWS)]
 }
 
@@ -69,13 +97,15 @@ impl Call {
         self.launch_on_products("scores", args)
     }
 
-    /// The factors, masks and sums of which the gradients of sum(weights * scores) are made.
+    /// The factors, masks and sums of which the gradients of sum(weights * scores) are made; sums over columns if `both` sides are
+    /// wanted.
     ///
     /// # Safety
     /// As [`Call::scores`].
-    pub unsafe fn weights_of_products(&self, products: Products, of: Weighted) -> Result<(), Error> {
+    pub unsafe fn weights_of_products(&self, products: Products, of: Weighted, both: bool) -> Result<(), Error> {
         self.make_per_item(true)?;
-        let Weighted { weights, factors, marks, rows, columns } = of;
+        let Weighted { weights, factors, scratch: Scratch { sums: [rows, columns], marks, .. } } = of;
+        let columns = if both { columns } else { 0 };
         self.launch_on_products("weights", ProductArgs { weights, factors, marks, rows, columns, ..self.product_args(products) })
     }
 }

@@ -5,7 +5,7 @@ use super::ensure;
 use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
 use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS};
 use crate::cuda::sampled::{self, Drawing};
-use crate::cuda::products::{self, Products, Weighted};
+use crate::cuda::products::{self, Products, Scratch, Weighted};
 use crate::cuda::search::{self, Cut, SieveMemory, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
 use crate::drivers::Prune;
@@ -209,6 +209,17 @@ pub fn cuda_score(
 /// of its items [rows, S].
 type OfSide = (usize, Option<Draws>, [DeviceArray; 3]);
 
+/// The addresses of a side's gradients, which have the shapes of its inputs.
+fn of_side(arrays: &FiveArrays, side: usize, out: &[DeviceArray; 3]) -> Result<[u64; 3], Error> {
+    let (mu, uncertainty, dtype) = (&arrays[2 * side], &arrays[2 * side + 1], arrays[0].dtype());
+    full(uncertainty)?; // its gradient is
+    let shapes = out[0].shape() == mu.shape()
+        && out[1].shape() == uncertainty.shape()
+        && out[2].shape() == [mu.shape()[0], arrays[4].shape()[1]];
+    ensure(shapes, || "gradients need the shapes of the inputs".into())?;
+    Ok([out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?])
+}
+
 /// Gradients of sum(weights * scores) by some sides. `lists`: for candidates seen from the gallery, where each row's begin
 /// [G + 1] and their places [Q K].
 #[pyfunction]
@@ -241,16 +252,9 @@ pub fn cuda_score_backward(
     let (mut plain, mut drawn) = (Vec::new(), Vec::new());
     for (side, draws, out) in &sides {
         ensure(*side < 2, || format!("side is {side}"))?;
-        let (mu, uncertainty) = (&arrays[2 * side], &arrays[2 * side + 1]);
-        let rows = mu.shape()[0];
-        let drawing = drawing(&call, draws.as_ref(), rows, None)?;
-        full(uncertainty)?; // its gradient is
-        let shapes = out[0].shape() == mu.shape()
-            && out[1].shape() == uncertainty.shape()
-            && out[2].shape() == [rows, arrays[4].shape()[1]];
-        ensure(shapes, || "gradients need the shapes of the inputs".into())?;
-        let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
-        let gradients = Gradients { side: *side, out, marks: 0 };
+        let drawing = drawing(&call, draws.as_ref(), arrays[2 * side].shape()[0], None)?;
+        let out = of_side(&arrays, *side, out)?;
+        let gradients = Gradients { side: *side, out, of_products: (0, 0, 0) };
         match drawing {
             Some(drawing) => drawn.push((gradients, drawing)),
             None => plain.push(gradients),
@@ -422,10 +426,17 @@ pub fn cuda_norms(py: Python<'_>, at: At, rows: DeviceArray, norms: DeviceArray,
     Ok(())
 }
 
-/// The numbers of blocks that share all pairs [Q, G], along the gallery and along the queries: those of sums over rows, and columns.
+/// Bytes of the scratch that gradients of all pairs [Q, G] take.
 #[pyfunction]
-pub fn cuda_blocks(queries: usize, gallery: usize) -> [usize; 2] {
-    products::blocks(queries, gallery)
+pub fn cuda_scratch(queries: usize, gallery: usize) -> usize {
+    Scratch::at(0, queries, gallery).size
+}
+
+/// The scratch of a call, in memory that has the size for it.
+fn scratch(call: &Call, memory: &DeviceArray) -> Result<Scratch, Error> {
+    let scratch = Scratch::at(memory.address("uint8")?, call.inputs.mu1.rows as usize, call.inputs.mu2.rows as usize);
+    ensure(count(memory) >= scratch.size, || format!("gradients of all pairs need {} bytes", scratch.size))?;
+    Ok(scratch)
 }
 
 fn products_of(call: &Call, dtype: &str, products: &DeviceArray, norms: &[DeviceArray; 2]) -> Result<Products, Error> {
@@ -459,7 +470,8 @@ pub fn cuda_scores_of_products(
     Ok(())
 }
 
-/// What gradients of sum(weights * scores) of all pairs are made of: factors [Q, G], masks, sums over rows and over columns.
+/// What gradients of sum(weights * scores) of all pairs are made of: factors [Q, G] of means, and in the scratch masks and sums, those of
+/// gallery rows if `both` sides are wanted.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_weights_of_products(
@@ -472,62 +484,42 @@ pub fn cuda_weights_of_products(
     norms: [DeviceArray; 2],
     weights: DeviceArray,
     factors: DeviceArray,
-    marks: [DeviceArray; 2],
-    rows: DeviceArray,
-    columns: Option<DeviceArray>,
+    memory: DeviceArray,
+    both: bool,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
     set_per_item(&mut call, &per_item)?;
     let dtype = arrays[0].dtype();
     let products = products_of(&call, dtype, &products, &norms)?;
     which(&call, None, &weights)?;
-    let (queries, gallery) = (call.inputs.mu1.rows as usize, call.inputs.mu2.rows as usize);
-    let [across, down] = products::blocks(queries, gallery);
-    let fits = factors.shape() == weights.shape()
-        && marks[0].shape() == [queries, gallery.div_ceil(32)]
-        && marks[1].shape() == [down, gallery]
-        && rows.shape() == [across, queries, 4]
-        && columns.as_ref().is_none_or(|columns| columns.shape() == [down, gallery, 2]);
-    ensure(fits, || "sums of products do not have the shapes of the pairs".into())?;
-    let of = Weighted {
-        weights: weights.address(dtype)?,
-        factors: factors.address(dtype)?,
-        marks: [marks[0].address("int32")?, marks[1].address("int32")?],
-        rows: rows.address("float64")?,
-        columns: columns.map_or(Ok(0), |columns| columns.address("float64"))?,
-    };
+    which(&call, None, &factors)?;
+    let (weights, factors, scratch) = (weights.address(dtype)?, factors.address(dtype)?, scratch(&call, &memory)?);
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { call.weights_of_products(products, of) })?;
+    py.detach(|| unsafe { call.weights_of_products(products, Weighted { weights, factors, scratch }, both) })?;
     Ok(())
 }
 
-/// Adds the gradients of the pairs that a mask marks to those of some sides.
+/// Adds to the gradients of some sides, products of factors and means or 0, the sums of the scratch and the marked pairs.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
-pub fn cuda_add_marked(
+pub fn cuda_add_to_products(
     py: Python<'_>,
     name: &str,
     at: At,
     arrays: FiveArrays,
     per_item: PerItem,
     weights: DeviceArray,
-    marks: [DeviceArray; 2],
+    memory: DeviceArray,
     sides: Vec<(usize, [DeviceArray; 3])>,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
     set_per_item(&mut call, &per_item)?;
     which(&call, None, &weights)?;
-    let dtype = arrays[0].dtype();
+    let (dtype, scratch) = (arrays[0].dtype(), scratch(&call, &memory)?);
     let mut gradients = Vec::new();
     for (side, out) in &sides {
         ensure(*side < 2, || format!("side is {side}"))?;
-        let (mu, uncertainty) = (&arrays[2 * side], &arrays[2 * side + 1]);
-        let shapes = out[0].shape() == mu.shape()
-            && out[1].shape() == uncertainty.shape()
-            && out[2].shape() == [mu.shape()[0], arrays[4].shape()[1]];
-        ensure(shapes, || "gradients need the shapes of the inputs".into())?;
-        let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
-        gradients.push(Gradients { side: *side, out, marks: marks[*side].address("int32")? });
+        gradients.push(Gradients { side: *side, out: of_side(&arrays, *side, out)?, of_products: scratch.of_side(*side) });
     }
     let weights = weights.address(dtype)?;
     // SAFETY: as in `cuda_score`.

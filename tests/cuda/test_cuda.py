@@ -45,7 +45,9 @@ def test_elements(op, dtype):
     for order in (torch.tensor([64.0]).double(), torch.linspace(2, 700, len(x)).double()):
         found, want = values(op, order.cuda(), x.cuda()).cpu(), values(op, order, x)
         same, scale = (found == want) | (found.isnan() & want.isnan()), scale_of(op.name, order, x, want)
-        off = ((found - want).abs() / scale.clamp(min=torch.finfo(dtype).tiny)).masked_fill(same, 0).nan_to_num(torch.inf)
+        off = (
+            ((found - want).abs() / scale.clamp(min=torch.finfo(dtype).tiny)).masked_fill(same, 0).nan_to_num(torch.inf)
+        )
         worst = int(off.argmax())
         # Numbers near the smallest ones have fewer digits.
         few = (found - want).abs() <= 40 * torch.finfo(dtype).tiny * torch.finfo(dtype).eps

@@ -203,8 +203,8 @@ def verbs(q, g, score, gallery=None):
 
 
 def verbs_agree(found, name, q, g):
-    """Whether all verbs gave the same bits; all pairs of a score of one inner product, whose sums are a library's, are as near
-    as D roundings of a product and those of the norms allow (cuda/drivers/products.cuh)."""
+    """All verbs gave the same bits; but all pairs of a score of one inner product, whose sums are a library's, are as
+    near as D roundings of a product and those of the norms allow (cuda/drivers/products.cuh)."""
     score, dtype = scored(name, q.kind) if isinstance(name, str) else name, dtype_name(q.mu)
     if not plan(q, g, score, detach=True).pair.op.one_product:
         same_bits(found, score.name)

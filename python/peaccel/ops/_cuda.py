@@ -255,7 +255,9 @@ def _joined(out: list[list[Array]], wanted: int) -> Gradients:
     if wanted & _core.TOGETHER:
         mu1, uncertainty1 = mu1 + mu2, uncertainty1 + uncertainty2
     # Each pair counts once in the gradient of the shared row: with its query.
-    return Gradients(mu1, uncertainty1, mu2, uncertainty2, shared.sum(0))
+    return Gradients(
+        mu1, uncertainty1, mu2, uncertainty2, shared.sum(0) if shared.numel() else shared.new_zeros(shared.shape[1])
+    )
 
 
 # -- all pairs of scores of one inner product --------------------------------------------------------------------------
@@ -269,63 +271,55 @@ def norms(rows: Array) -> Array:
     return out
 
 
-def _of_all_pairs(op: PairOp, inputs: Inputs, **others: Array) -> tuple[Inputs, list[Array], list[Array | None]]:
-    """The inputs as kernels read them, both sides' squared norms, and memory for their numbers per item. The gallery is
-    widened, as products of all pairs are of one dtype."""
-    wide = inputs.mapped(lambda x: x.to(inputs.mu1.dtype))
-    given = _inputs(op, wide, **others)
-    one_set = given.mu1 is given.mu2
-    first = norms(given.mu1)
-    pairs = len(given.mu1) * len(given.mu2)
-    return given, [first, first if one_set else norms(given.mu2)], _per_item(op, given, pairs)
+class _AllPairs:
+    """Inputs of all pairs of a score of one inner product, as kernels take them; ``call`` begins their arguments."""
+
+    def __init__(self, op: PairOp, inputs: Inputs, **others: Array) -> None:
+        dtype = inputs.mu1.dtype
+        if inputs.mu2.dtype != dtype or inputs.uncertainty2.dtype != dtype:  # products are of one dtype
+            inputs = inputs._replace(mu2=inputs.mu2.to(dtype), uncertainty2=inputs.uncertainty2.to(dtype))
+        self.given = given = _inputs(op, inputs, **others)
+        first = norms(given.mu1)
+        self.norms = first, first if given.mu2 is given.mu1 else norms(given.mu2)
+        self.per_item = _per_item(op, given, len(given.mu1) * len(given.mu2))
+        arrays = _memories(listed(given))
+        self.call = op.name, place(given.mu1), arrays, _memories_or_none(self.per_item)
+
+    def products(self) -> Array:
+        """The inner products [Q, G]."""
+        torch: Any = sys.modules["torch"]
+        return torch.mm(self.given.mu1, self.given.mu2.T)
 
 
 def _score_by_products(op: PairOp, inputs: Inputs, *, keep: bool) -> tuple[Array, Array]:
     """Scores of all pairs [Q, G], and the inner products of which they are made, unless scores take their memory."""
-    torch: Any = sys.modules["torch"]
-    given, both, per_item = _of_all_pairs(op, inputs)
-    products = torch.mm(given.mu1, given.mu2.T)
-    out = torch.empty_like(products) if keep else products
-    items = _memories(listed(given)), _memories_or_none(per_item)
-    _core.cuda_scores_of_products(op.name, place(out), *items, memory(products), _memories(both), memory(out))
+    pairs = _AllPairs(op, inputs)
+    products = pairs.products()
+    out = products.new_empty(products.shape) if keep else products
+    _core.cuda_scores_of_products(*pairs.call, memory(products), _memories(pairs.norms), memory(out))
     return out, products
 
 
-def _backward_by_products(
-    op: PairOp, weights: Array, inputs: Inputs, wanted: int, products: Array | None
-) -> Gradients:
-    """As `score_backward`, of all pairs: a kernel makes the factors of the means and the sums of all else, and torch
-    multiplies factors and means. Pairs of rows that are near each other are added one by one."""
+def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: int, products: Array | None) -> Gradients:
+    """As `score_backward`, of all pairs: a kernel makes the factors of the means and the sums of all else, torch
+    multiplies factors and means, and a kernel adds the sums, and pairs of rows near each other one by one."""
     torch: Any = sys.modules["torch"]
-    given, both, per_item = _of_all_pairs(op, inputs, weights=weights)
-    given = given.mapped(lambda x: x.contiguous())
+    pairs = _AllPairs(op, inputs.mapped(lambda x: x.contiguous()), weights=weights)
+    given, sides = pairs.given, _sides(wanted)
     if products is None or not products.numel():
-        products = torch.mm(given.mu1, given.mu2.T)
-    weights, factors = weights.contiguous(), torch.empty_like(products)
-    queries, gallery = products.shape
-    across, down = _core.cuda_blocks(queries, gallery)
-    sides = _sides(wanted)
-    word, like = torch.int32, given.mu1
-    marks = [like.new_empty(shape, dtype=word) for shape in ((queries, -(-gallery // 32)), (down, gallery))]
-    rows = like.new_empty((across, queries, 4), dtype=torch.float64)
-    columns = like.new_empty((down, gallery, 2), dtype=torch.float64) if 1 in sides else None
-    items = _memories(listed(given)), _memories_or_none(per_item)
-    made = memory(factors), _memories(marks), memory(rows), None if columns is None else memory(columns)
-    at = op.name, place(like), *items
-    _core.cuda_weights_of_products(*at, memory(products), _memories(both), memory(weights), *made)
-    out = _gradients(given)
-    for side in sides:
-        mu, other, by_pairs, sums = (
-            (given.mu1, given.mu2, factors, rows) if side == 0 else (given.mu2, given.mu1, factors.T, columns)
-        )
-        total = sums.sum(0).to(like.dtype)
-        uncertainty, size = out[side][1], len(given.shared)
-        out[side][0] = torch.addmm(mu * total[:, :1], by_pairs, other)
-        out[side][1] = total[:, 1].contiguous().reshape(uncertainty.shape)
-        if side == 0 and size:
-            out[side][2] = total[:, 2 : 2 + size].contiguous()
-    added = [(side, _memories(out[side])) for side in sides]
-    _core.cuda_add_marked(*at, memory(weights), _memories(marks), added)
+        products = pairs.products()
+    weights, factors = weights.contiguous(), products.new_empty(products.shape)
+    scratch = factors.new_empty(_core.cuda_scratch(*products.shape), dtype=torch.uint8)
+    asked, held = memory(weights), memory(scratch)
+    made = memory(products), _memories(pairs.norms), asked, memory(factors), held
+    _core.cuda_weights_of_products(*pairs.call, *made, 1 in sides)
+    mu1, mu2 = given.mu1, given.mu2
+    by_mu1 = torch.mm(factors, mu2) if 0 in sides else torch.zeros_like(mu1)
+    by_mu2 = torch.mm(factors.T, mu1) if 1 in sides else torch.zeros_like(mu2)
+    by_uncertainty1, by_uncertainty2 = (torch.zeros_like(x) for x in (given.uncertainty1, given.uncertainty2))
+    by_shared = [mu.new_zeros((len(mu), len(given.shared))) for mu in (mu1, mu2)]
+    out = [[by_mu1, by_uncertainty1, by_shared[0]], [by_mu2, by_uncertainty2, by_shared[1]]]
+    _core.cuda_add_to_products(*pairs.call, asked, held, [(side, _memories(out[side])) for side in sides])
     return _joined(out, wanted)
 
 

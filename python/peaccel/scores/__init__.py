@@ -42,7 +42,7 @@ def named(score: str | Score | None, *sides: Any) -> Score:
     for side in sides:
         if isinstance(prepared := getattr(side, "score", None), Score):
             return prepared
-    points = bool(sides) and all(getattr(side, "kind", None) == "point" for side in sides)
+    points = len(sides) > 0 and all(getattr(side, "kind", None) == "point" for side in sides)
     return SCORES["cosine" if points else "mls"]
 
 
