@@ -53,7 +53,7 @@ sphinx_gallery_conf = {
 }
 
 # Pages whose tables need the width of the list of headings.
-WIDE = ("measurements", "choosing-a-score", "score-comparison", "sizing", "differences", "demo", "reproduction")
+WIDE = ("measurements", "choosing-a-score", "score-comparison", "differences", "demo", "reproduction")
 
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
