@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -24,7 +25,7 @@ __all__ = ["figures", "forest"]
 
 Records = Mapping[Cell, Record]
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "reproduction",
     "svg.fonttype": "none",
     "font.size": 8,
@@ -139,11 +140,11 @@ def forest(by_task: Mapping[Task, Sequence[Decision]]) -> str:
                 if where.seeds < 2:
                     continue
                 y = tops[decision.claim.number] + i + shift
-                label = task if task not in seen else None
+                named = task if task not in seen else None
                 seen.append(task)
                 colour = COLOURS[list(by_task).index(task)]
                 reach = where.high - where.value
-                ax.errorbar([where.value], [y], xerr=[reach], fmt="o", ms=2.5, lw=1, color=colour, label=label)
+                ax.errorbar([where.value], [y], xerr=[reach], fmt="o", ms=2.5, lw=1, color=colour, label=named)
     ax.axvline(0, color="#888888", lw=0.7)
     ax.set_xscale("symlog", linthresh=LINEAR)
     ax.set_xlim(-FARTHEST, FARTHEST)

@@ -271,8 +271,9 @@ def _limits() -> Iterator[str]:
         "- **Which training is better.** Differences of a few points between rows are within the search's chance. What "
         "compares two scores or confidences of the same embeddings (2, 6, 7, 9, 15, 20 to 24, 28) is not touched by "
         "it.\n"
-        "- **Confidence.** For the dul_reg rows and pfe the score of the item found tells right answers better than "
-        "what they learn.\n"
+        "- **Confidence.** On numbers the score of the item found tells right answers better than what the dul_reg "
+        "rows and pfe learn; on garments so it is for pfe (by llr and mls), and for the dul_reg rows neither is "
+        "ahead.\n"
         "- **Not tried:** gains with thousands of classes (Revisited), images found by text (ScaleFace), distributions "
         "compared with distributions rather than points (non-isotropic), novel inputs (Bayesian triplet)."
     )
