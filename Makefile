@@ -8,6 +8,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # A fifth of the processor time of pip, 70 s of 350 for what tests need. It reads UV_DEFAULT_INDEX, not pip's settings.
 INSTALL := $(BIN)/python -m uv pip install --quiet
 
+# Versions of a CI run, so that yesterday's commit passes today; elsewhere the newest that pyproject.toml allows.
+LOCKED := $(if $(CI),--constraint tools/locked.txt)
+
 # Says every ten seconds that a quiet command is still at it.
 WAIT := tools/wait.sh
 
@@ -18,7 +21,7 @@ WITH_NVCC := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_NVCC=$(abspath $
 CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
-.PHONY: help demo test test-all test-rust lint lint-rust lint-python train-step fuzz soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
+.PHONY: help demo test test-all test-rust coverage lock lint lint-rust lint-python train-step fuzz soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
 	metrics choosing speakers reproduce docs clean build core core-without-cuda wheel sdist test-wheel test-aarch64 release-check
 
 help:  ## show this help
@@ -34,7 +37,7 @@ $(NVCC): | $(BIN)/maturin
 		nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
 
 .venv/packages-%: pyproject.toml | $(BIN)/maturin
-	$(WAIT) "installing packages" $(INSTALL) $$($(PYTHON) tools/requirements.py $*)
+	$(WAIT) "installing packages" $(INSTALL) $(LOCKED) $$($(PYTHON) tools/requirements.py $*)
 	touch $@
 
 core: | $(BIN)/maturin $(NVCC)
@@ -68,6 +71,14 @@ test: build test-rust  ## run the Rust and Python tests, without those that are 
 test-all: build test-rust wheel  ## run all tests; build the wheel and try it in an environment with numpy alone (an hour)
 	$(PYTEST) -m ""
 	$(BIN)/python tools/try_wheel.py --only core
+
+coverage: build  ## run the tests that are not slow and print the share of the package that they reach (ten minutes)
+	$(INSTALL) pytest-cov==7.1.0
+	$(PYTEST) --cov=peaccel --cov-report=term:skip-covered
+
+lock: | $(BIN)/maturin  ## write the newest versions of what tests need to tools/locked.txt
+	$(PYTHON) tools/requirements.py dev | $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 \
+		--upgrade --no-header --no-annotate --no-emit-index-url --output-file tools/locked.txt -
 
 # Of the library alone: what else cargo would build for it takes minutes and has no tests. In a folder of its own, or the
 # library without Python would take the place of the one with it. Not optimised, which checks for overflow and compiles in half of

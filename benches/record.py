@@ -1,7 +1,7 @@
-"""Keep what a benchmark prints: `python -m benches.record TABLE BENCHMARK [OPTIONS]`, as in `record cliffs cliffs`.
+"""Keep what a benchmark prints: `python -m benches.record TABLE[,TABLE] BENCHMARK [OPTIONS]`.
 
-Runs `python -m benches.BENCHMARK OPTIONS`, shows what it prints, and writes the table in it to
-docs/performance/TABLE.csv, which docs/measurements.md shows. The command, the machine and the date go to
+Runs `python -m benches.BENCHMARK OPTIONS`, shows what it prints, and writes the table in it, or of several names each
+table, to docs/performance/TABLE.csv, which docs/measurements.md shows. The command, the machine and the date go to
 docs/performance/runs.csv.
 """
 
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 import peaccel as pe
@@ -44,13 +45,16 @@ def write(path: Path, table: list[list[str]]) -> None:
         csv.writer(file, lineterminator="\n").writerows(table)
 
 
-def record(table: str, command: str, printed: Iterable[str], folder: Path = FOLDER) -> None:
+def record(tables: str, command: str, printed: Iterable[str], folder: Path = FOLDER) -> None:
     """Write what a command printed, and that it did, on this machine and today."""
-    write(folder / f"{table}.csv", rows(printed))
+    names, lines = tables.split(","), list(printed)
+    parts = [list(part) for shown, part in groupby(lines, lambda line: line.startswith("|")) if shown]
+    for name, part in zip(names, parts if len(names) > 1 else [lines], strict=True):
+        write(folder / f"{name}.csv", rows(part))
     with (folder / "runs.csv").open(newline="") as file:
         _, *runs = csv.reader(file)
-    new = [table, command, machine(), datetime.date.today().isoformat()]
-    write(folder / "runs.csv", [list(RUNS), *sorted([new, *(run for run in runs if run[0] != table)])])
+    new = [[name, command, machine(), datetime.date.today().isoformat()] for name in names]
+    write(folder / "runs.csv", [list(RUNS), *sorted([*new, *(run for run in runs if run[0] not in names)])])
 
 
 def main() -> int:

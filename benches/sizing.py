@@ -1,6 +1,7 @@
 """What a gallery takes: bytes and processor time of an item and a query, measured; shards and replicas from these.
 
-Prints the tables of docs/sizing.md: one thread, processor time, the least of several rounds by turns.
+Prints the tables `sizes` and `machines` of docs/performance: one thread, processor time, the least of several rounds by
+turns.
 """
 
 from __future__ import annotations
@@ -166,8 +167,7 @@ def amount(x: float) -> str:
 
 
 MEASURED = "D,items,B in float32,in float16,prepared,rerank 100 us,rerank 1000 us,exact ns a pair,query B,answer B"
-SIZED = "items,kind,GB in halves,GB of IVF-PQ,shards,exact,with IVF-PQ,replicas,network B,IVF-PQ alone: shards,q/s"
-COSTS = "D,kind,bytes an item,rerank 100,rerank 1000,exact,bytes a query"
+SIZED = "D,items,kind,GB in halves,GB of IVF-PQ,shards,exact,with IVF-PQ,replicas,network B,IVF-PQ alone: shards,q/s"
 
 
 def row(*cells: object) -> str:
@@ -195,21 +195,14 @@ def main() -> None:
             print(row(str(dim), what, *numbers))
         print(row(str(dim), "FAISS flat", 4 * dim, *[""] * 4, 1e3 * index.flat, "", ""))
         print(row(str(dim), "FAISS IVF-PQ", index.bytes, *[""] * 4, f"{amount(1e3 * index.code)} a code", "", ""))
+    print(f"\n{machine.memory / 1e9:.0f} GB and {machine.cores} cores a machine; queries/s of all shards, and replicas")
+    print(f"of all shards for {machine.rate:.0f} of them by IVF-PQ and reranking:\n\n{head(SIZED)}")
     for dim, (found, index) in tables.items():
-        print(
-            f"\nD = {dim}, {machine.memory / 1e9:.0f} GB and {machine.cores} cores a machine; queries/s of all shards,"
-        )
-        print(f"and replicas of all shards for {machine.rate:.0f} of them by IVF-PQ and reranking:\n\n{head(SIZED)}")
         for items in (1e6, 1e8, 1e10):
             for one in found.values():
                 x = sized(items, one, index, machine)
-                size = f"1e{math.log10(items):.0f}", one.name, x.items / 1e9, x.index / 1e9, str(x.shards)
+                size = str(dim), f"1e{math.log10(items):.0f}", one.name, x.items / 1e9, x.index / 1e9, str(x.shards)
                 print(row(*size, x.exact, x.staged, str(x.replicas), x.network, str(x.shards_alone), x.alone))
-    print(f"\n{head(COSTS)}")
-    for dim, (found, _) in tables.items():
-        plain, *others = (np.array([x.bytes, *x.rerank, x.pair, x.query]) for x in found.values())
-        for name, numbers in zip(list(found)[1:], others, strict=True):
-            print(row(str(dim), name, *(f"{ratio:.2f}" for ratio in numbers / plain)))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ sphinx_gallery_conf = {
 }
 
 # Pages whose tables need the width of the list of headings.
-WIDE = ("measurements", "choosing-a-score", "score-comparison", "sizing", "differences", "demo", "reproduction")
+WIDE = ("measurements", "choosing-a-score", "score-comparison", "differences", "demo", "reproduction", "claims")
 
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
@@ -72,8 +72,8 @@ html_theme_options = {
 MODULES = ["peaccel"] + [
     f"peaccel.{name}"
     for name in (
-        "scores", "special", "io", "metrics", "evaluation", "torch_distributions", "losses", "heads", "backbones",
-        "data", "methods", "published", "train", "hub", "scaleout",
+        "scores", "special", "io", "metrics", "evaluation", "distributions.torch_distributions", "losses", "heads",
+        "train.backbones", "data", "methods", "published", "train", "hub", "retrieval.ray",
     )
 ]  # fmt: skip
 EXPORTED = {name: importlib.import_module(name).__all__ for name in MODULES}

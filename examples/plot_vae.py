@@ -3,7 +3,7 @@ A hyperspherical autoencoder
 ============================
 
 Digits as points on a sphere: the encoder gives a von Mises-Fisher distribution, whose draws have exact gradients in
-direction and concentration, and the prior is uniform. `peaccel.torch_distributions` has both as
+direction and concentration, and the prior is uniform. `peaccel.distributions.torch_distributions` has both as
 ``torch.distributions.Distribution``, so the loop is the usual one.
 """
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -22,12 +23,13 @@ from peaccel.methods.method import AtLeast0, Positive
 from reproduction import ledger
 from reproduction.failures import best_trial, retries
 from reproduction.hedging import PICTURE, draw
-from reproduction.page import markdown, plane_of
+from reproduction.page import files, markdown, plane_of
 from reproduction.plan import REFERENCE, TASKS, WHOLE, Cell, Plan, Task, cells, changes_on, read_plan, resolved, rows_of
 from reproduction.running import run
+from reproduction.sections import FOLDER
 from reproduction.workers import workers
 
-__all__ = ["Reproduce", "main"]
+__all__ = ["Reproduce", "main", "page_of"]
 
 Experiment = Literal["numbers", "garments", "hard", "places", "hib", "published"]
 EXPERIMENTS: tuple[Experiment, ...] = (*TASKS, "published")
@@ -52,7 +54,8 @@ class Reproduce:
     """A line of JSON for each training; those that are there are not run again. runs/reproduce/results.jsonl, with
     --quick runs/reproduce-quick/results.jsonl."""
     page_out: Path | None = None
-    """The page of tables, Markdown; what stands above its mark is kept. Beside the results, page.md."""
+    """The page, Markdown; what stands above its mark is kept. Beside the results, page.md. Figures and tables go to a
+    folder beside the page, reproduction."""
     processes: AtLeast0 = 0
     """Trainings at a time, a thread each; 0 for as many as there are cores."""
     hours: Positive | None = None
@@ -88,13 +91,24 @@ def _run(task: Reproduce) -> None:
     again = [cell for cell in retries(_finished(plan, ledger.read(results))) if _belongs(plan, cell, task)]
     _carry_out(plan, task, again, results, until)
     records = _finished(plan, ledger.read(results))
-    text = markdown(plan, records, sum(1 for _ in cells(plan)) + sum(1 for _ in retries(records)))
+    text = page_of(plan, records, results)
     above = page.read_text(encoding="utf-8").partition(MARK)[0] if page.exists() else "# Reproduction\n\n"
     with aside(page) as fresh:
         fresh.write_text(f"{above}{MARK}\n\n{text}", encoding="utf-8")
+    folder = page.parent / FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, text in files(plan, records).items():
+        with aside(folder / name) as fresh:
+            fresh.write_text(text, encoding="utf-8")
     if (plane := plane_of(records)) is not None:
-        draw(plane, plan.hib.numbers.digits, page.parent / PICTURE)
+        draw(plane, plan.hib.numbers.digits, folder / PICTURE)
     print(f"-> {page}")
+
+
+def page_of(plan: Plan, records: dict[Cell, ledger.Record], results: Path) -> str:
+    """The page, Markdown, of what is finished of a file of results."""
+    of = sum(1 for _ in cells(plan)) + sum(1 for _ in retries(records))
+    return markdown(plan, records, of, ledger.count(results))
 
 
 def print_list() -> None:
@@ -154,9 +168,10 @@ def _carry_out(plan: Plan, task: Reproduce, wanted: Sequence[Cell], results: Pat
 
 def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Record]) -> Iterator[tuple[Cell, Any]]:
     """Each cell with its changes of the recipe: a trial's own, or those of the row's best trial."""
+    best = cache(partial(best_trial, plan, records))
     for cell in wanted:
         own: Task = "hib" if cell.task == "hib" else "numbers"
-        trial = (cell.trial or 0) if cell.searches else best_trial(plan, records, cell.row, own)
+        trial = (cell.trial or 0) if cell.searches else best(cell.row, own)
         if trial is not None:
             yield cell, changes_on(plan, cell.task, cell.row, trial)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,8 +34,15 @@ class Comparison:
     """None where the left's mean itself is claimed to lie somewhere."""
     of: tuple[str, ...]
     """A measure; or one of the left, and one of the right."""
-    between: tuple[float, float]
+    between: tuple[float, float] = (-np.inf, np.inf)
     """In points of a hundred."""
+    text: str = ""
+    """In a word or two, of a form that is shown and decides nothing."""
+
+    @property
+    def trainings(self) -> bool:
+        """Whether trainings of different rows are compared, not two measures of the same ones."""
+        return self.left != self.right
 
     def __str__(self) -> str:
         """Such as "recall_at_1.own of pfe less that of scf"."""
@@ -62,6 +69,12 @@ class Claim:
     """Whether one of its comparisons is enough to hold it; else it takes all of them."""
     tasks: tuple[Task, ...] = WHOLE
     """On each of which it is decided."""
+    remark: str = ""
+    """A limit of what its verdict says."""
+    instead: str = ""
+    """A word in place of a verdict that does not say what it seems to; the remark says why."""
+    other_forms: tuple[Comparison, ...] = ()
+    """Shown beside the remark; they decide nothing."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +116,13 @@ def values(records: Records, row: str, measure: str, task: Task = "numbers") -> 
     part, _, name = measure.partition(".")
     found = {}
     for cell, record in records.items():
-        if cell.name == row and cell.task == task and cell.measured and name in record[part]:
+        if (
+            row.startswith(cell.row)
+            and cell.name == row
+            and cell.task == task
+            and cell.measured
+            and name in record[part]
+        ):
             x = record[part][name]
             found[cell.split] = unpacked(x) if isinstance(x, str) else np.array([x])
     return found
@@ -123,20 +142,29 @@ def differences(records: Records, comparison: Comparison, task: Task = "numbers"
     return found
 
 
-def decided(records: Records, claims: Sequence[Claim], task: Task = "numbers") -> tuple[Decision, ...]:
+def decided(
+    records: Records,
+    claims: Sequence[Claim],
+    task: Task = "numbers",
+    variance: Callable[[Comparison], float] = lambda _: 0.0,
+) -> tuple[Decision, ...]:
     """Decide every claim of a task, where its comparisons have `FEWEST` seeds, of one training of each row and split.
 
     A claim of several comparisons holds if all of them do: its p is their largest, which needs no correction
     (intersection-union). It is reversed if any of them is, whose smallest p counts as often as there are comparisons.
     Of a claim that one comparison is enough for it is the other way round. The smaller of both p is corrected by Holm
-    over all claims of the task; those that have too few seeds count among them with p = 1.
+    over all claims of the task; those that have too few seeds count among them with p = 1. Differences have a
+    `variance` beside that over splits, such as that of settings.
 
     References
     ----------
     Berger, Multiparameter Hypothesis Testing and Acceptance Sampling, Technometrics 1982, for intersection-union tests.
     """
     claims = [claim for claim in claims if task in claim.tasks]
-    found = [tuple(where_mean(differences(records, c, task), c.between) for c in claim.comparisons) for claim in claims]
+    found = [
+        tuple(where_mean(differences(records, c, task), c.between, variance(c)) for c in claim.comparisons)
+        for claim in claims
+    ]
     together = [_together(claim, own) for claim, own in zip(claims, found, strict=True)]
     tested = [not np.isnan(p).any() for p in together]
     smallest = [min(p) if known else 1.0 for p, known in zip(together, tested, strict=True)]

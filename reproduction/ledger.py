@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel._utils.atomic_files import aside
 from reproduction.plan import Cell
 
-__all__ = ["Record", "append", "packed", "read", "unpacked"]
+__all__ = ["Record", "append", "count", "packed", "read", "unpacked"]
 
 Record: TypeAlias = dict[str, Any]
 
@@ -37,6 +37,11 @@ def read(path: Path) -> dict[Cell, Record]:
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{path}: line {number} is no result of python -m reproduction") from None
     return found
+
+
+def count(path: Path) -> int:
+    """How many lines there are, those that a later one supersedes too."""
+    return len(_text(path).splitlines())
 
 
 def append(path: Path, cell: Cell, record: Record) -> None:

@@ -30,7 +30,7 @@ class WhereMean:
     """p of the mean's lying in the range or on its bound: small where it lies beyond."""
 
 
-def where_mean(differences: Sequence[float], between: tuple[float, float]) -> WhereMean:
+def where_mean(differences: Sequence[float], between: tuple[float, float], variance: float = 0.0) -> WhereMean:
     """Test by Student's t where the mean of differences lies, one of each seed.
 
     Of a range with one bound, both p are those of a two-sided test of a mean on the bound. A range with two bounds
@@ -43,6 +43,8 @@ def where_mean(differences: Sequence[float], between: tuple[float, float]) -> Wh
         One of each seed; at least two, else all but their mean is NaN.
     between
         The least and the greatest; -inf or inf where there is no bound.
+    variance
+        Of the mean, beside that over seeds: of what is the same for all of them, such as settings.
 
     References
     ----------
@@ -52,7 +54,7 @@ def where_mean(differences: Sequence[float], between: tuple[float, float]) -> Wh
     x = np.asarray(differences, np.float64)
     if len(x) < 2:
         return WhereMean(len(x), float(x.mean()) if len(x) else np.nan, *[np.nan] * 4)
-    mean, error = float(x.mean()), float(x.std(ddof=1) / np.sqrt(len(x)))
+    mean, error = float(x.mean()), float(np.sqrt(x.var(ddof=1) / len(x) + variance))
     reach = float(stats.t.ppf(1 - LEVEL / 2, len(x) - 1)) * error
     bounds = [(bound, side) for bound, side in zip(between, (1, -1), strict=True) if np.isfinite(bound)]
     into = [_p(side * (mean - bound), error, len(x)) for bound, side in bounds]

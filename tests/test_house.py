@@ -197,3 +197,14 @@ def test_import_brings_no_large_library():
     large = "torch", "faiss", "scipy", "rich", "lance", "pyarrow", "ray"
     code = f"import sys, peaccel; print([m for m in {large} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_every_package_that_tests_need_has_its_version_in_the_lock_file():
+    """Pinned, and without the host of a registry; `make lock` writes the file."""
+    locked = (ROOT / "tools/locked.txt").read_text().splitlines()
+    assert all(re.match(r"[\w.-]+==\S+( ; .*)?$", line) for line in locked)
+    asked = subprocess.run(
+        [sys.executable, ROOT / "tools/requirements.py", "dev"], capture_output=True, text=True, check=True
+    )
+    names = {re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in asked.stdout.splitlines()}
+    assert names <= {line.partition("==")[0] for line in locked}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benches import record
+from benches import charts, record
 
 ROOT = Path(__file__).parent.parent
 # Of which tests of their own hold what is printed, or write files of several blocks.
-OWN = ("galleries", "larger-than-memory", "plda", "scaling-out", "speakers", "tables", "thresholds")
+OWN = ("galleries", "plda", "speakers", "tables", "thresholds")
 ELSEWHERE = {*(f"{name}.md" for name in OWN), *(f"extend/{p.name}" for p in (ROOT / "docs/extend").iterdir())}
 PAGES = {str(p.relative_to(ROOT / "docs")): p for p in (ROOT / "docs").rglob("*.md")}
 BLOCKS = {
@@ -52,7 +52,7 @@ def kept(name):
 
 def test_every_table_of_measurements_has_its_command_and_is_shown_under_it():
     runs = {run["table"]: run for run in kept("runs")}
-    assert runs.keys() == {path.stem for path in record.FOLDER.iterdir()} - {"runs", "summary"}
+    assert runs.keys() == {path.stem for path in record.FOLDER.glob("*.csv")} - {"runs", "summary"}
     page = PAGES["measurements.md"].read_text()
     for table, run in runs.items():
         assert f"```{{csv-table}} {run['command']}\n:file: performance/{table}.csv\n" in page
@@ -65,6 +65,17 @@ def test_what_the_page_of_performance_says_is_in_its_tables():
         reached, goal = re.match(r"[\d.]+(x| us|)", line["reached"])[0], line["goal"]
         found = [row for row in kept("ratios") if reached in (row["time"], *re.split("[; ]+", row["ratio"]))]
         assert any(goal in row["goal"] for row in found), line
+
+
+def test_the_bars_are_of_the_tables():
+    """To the byte; `python -m benches.charts` draws them."""
+    assert charts.charts() == {path.name: path.read_text(encoding="utf-8") for path in record.FOLDER.glob("*.svg")}
+
+
+def test_each_table_that_a_benchmark_prints_is_kept(tmp_path):
+    (tmp_path / "runs.csv").write_text("table,command,machine,date\n")
+    record.record("a,b", "python -m benches.a", ["| x |\n", "| 1 |\n", "and\n", "| y |\n"], tmp_path)
+    assert [(tmp_path / f"{name}.csv").read_text() for name in "ab"] == ["x\n1\n", "y\n"]
 
 
 def test_what_a_benchmark_prints_is_kept(tmp_path):

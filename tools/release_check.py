@@ -83,6 +83,8 @@ def main() -> int:
     wrong = []
     if changes is None or changes[1] != version:
         wrong.append(f"CHANGELOG.md begins with {changes and changes[1]}, expected {version}")
+    left = sorted(path.name for path in (ROOT / "changes").glob("*.md") if path.name != "README.md")
+    wrong += [f"changes/{name} is not in CHANGELOG.md yet" for name in left]
     recipe = (ROOT / "tools/conda/recipe.yaml").read_text(encoding="utf-8")
     if f"  version: {version}\n" not in recipe:
         wrong.append(f"tools/conda/recipe.yaml has another version, expected {version}")

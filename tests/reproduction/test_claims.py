@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from reproduction import ledger
-from reproduction.claims import Claim, Comparison, decided, differences, read_claims
-from reproduction.plan import WHOLE, read_plan, trained
+from reproduction.claims import Claim, Comparison, decided, differences, read_claims, values
+from reproduction.plan import WHOLE, read_plan, trained, tried
+from reproduction.search import trials, variance_of_search
 from reproduction.student import LEVEL, holm, seeds_needed, where_mean
 
 INF = float("inf")
@@ -228,3 +229,31 @@ def test_the_page_names_seeds_and_primary_claims():
     assert f"{plan.seeds.primary} splits" in PAGE and f"{plan.seeds.others} splits" in PAGE
     told = {int(n) for n in re.findall(r"^\| (\d+)\* \|", PAGE, flags=re.MULTILINE)}
     assert told == {c.number for c in read_claims() if c.primary}
+
+
+def test_another_search_moves_rows_and_not_the_scores_of_one_training():
+    """By hand: the best of as many settings drawn anew, and what a point of validation is worth in recall."""
+    plan, rng = read_plan(), np.random.default_rng(0)
+    rows = ("pfe", "scf", "arcface")
+    found = records(10, pfe=0.7, scf=0.6, arcface=0.5)
+    best = dict(zip(rows, (0.5, 0.4, 0.3), strict=True))
+    for row in rows:
+        for trial in range(plan.search.trials):
+            for split in range(plan.search.splits):
+                found[tried(row, trial, split)] = {"validation": best[row] - 0.02 * trial}
+    assert trials(plan, found, "pfe") == pytest.approx([50, 48, 46, 44, 42, 40])
+    variance = variance_of_search(plan, found, "numbers")
+    drawn = rng.choice(trials(plan, found, "pfe"), (100_000, plan.search.trials)).max(1)
+    recall = [100 * np.mean([x.mean() for x in values(found, row, "recall_at_1.own").values()]) for row in rows]
+    worth = np.polyfit([50, 40, 30], recall, 1)[0]
+    between = comparison("pfe", "scf", (0, INF))
+    assert variance(between) == pytest.approx(2 * worth**2 * drawn.var(), rel=0.03)
+    assert variance(comparison("pfe (published)", "scf", (0, INF))) == variance(between)
+    assert (
+        variance(comparison("pfe", "pfe", (0, INF)))
+        == 0
+        == variance(comparison("pfe", "scf", (0, INF), ("numbers.auc.own",)))
+    )
+    one = claim(between)
+    assert decided(found, [one])[0].verdict == "held"
+    assert decided(found, [one], variance=lambda _: 50.0)[0].verdict == "not distinguishable"

@@ -1,5 +1,7 @@
 """The rule for trainings that fail: by validation alone, one retry that stays, and rates with exact intervals."""
 
+import csv
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,7 @@ from reproduction import __main__ as commands
 from reproduction import ledger, running
 from reproduction.claims import Claim, Comparison, decided
 from reproduction.failures import failed, kept, line, rates, retries
-from reproduction.page import markdown
+from reproduction.page import files, markdown
 from reproduction.plan import cells, read_plan, resolved, trained, tried
 
 QUICK = read_plan(quick=True)
@@ -92,13 +94,18 @@ def test_the_page_has_both_verdicts():
         found[trained("numbers", "hib", split)] = {**result(0.4), "numbers": numbers}
     bad, again = trained("numbers", "hib", 9), trained("numbers", "hib", 9, attempt=1)
     found |= {bad: {**result(0.1), "numbers": {"severity.own": -9}}, again: found[bad]}
-    text = markdown(read_plan(), found, 100)
-    assert (
-        "| 18 | HIB's uncertainty follows corruption: **held** |  |  |  | < 0.001 | held | not distinguishable |"
-        in text
-    )
-    assert "| hib: numbers.severity.own | 0 .. inf | 10 | +54.5 [+52.3, +56.7] | < 0.001 | inside" in text
-    assert "before correction | -41.4 [-" in text
+    lines = list(csv.DictReader(io.StringIO(files(read_plan(), found)["claims.csv"])))
+    own = next(line for line in lines if (line["claim"], line["task"]) == ("18", "numbers"))
+    assert own["difference"] == "hib: numbers.severity.own" and own["splits"] == "10"
+    assert [own[name] for name in ("claimed from", "to", "found", "low", "high")] == [
+        "0",
+        "inf",
+        "54.5",
+        "52.33",
+        "56.67",
+    ]
+    assert own["verdict of the claim"] == "held" and own["found without retries"] == "-41.4" and float(own["p"]) < 1e-3
+    assert "| 18 | HIB's uncertainty follows corruption | numbers held" in markdown(read_plan(), found, 100, 100)
 
 
 def test_the_share_that_fails_has_an_exact_interval():
@@ -119,16 +126,17 @@ def test_the_share_that_fails_has_an_exact_interval():
 
 def test_the_page_shows_means_medians_the_worst_seed_and_what_failed():
     found = splits([0.4] * 5 + [0.1])
-    text = markdown(read_plan(), found | {trained("numbers", "pfe", 5, attempt=1): result(0.3, 0.4)}, 100)
-    assert "| pfe | 48.5 ± 4.2 (50.2, 40.0) |" in text
-    assert "| numbers | pfe | 1 of 6 | 16.7 [0.9, 58.2] |  | 0 of 1 |" in text
-    assert "seeds say nothing beyond splits of this pool" in text
+    retried = found | {trained("numbers", "pfe", 5, attempt=1): result(0.3, 0.4)}
+    text, tables = markdown(read_plan(), retried, 100, 101), files(read_plan(), retried)
+    assert "numbers,pfe,Recall@1,6,48.5,4.163,50.2,40\n" in tables["retrieval.csv"]
+    assert "numbers,pfe,6,1,16.67,0.8512,58.18,0,1,0\n" in tables["failures.csv"]
+    assert "Of 12 first trainings 1 failed; pfe on numbers in 1 of 6" in text
+    assert "how other splits of it would come out, no more" in text and f"{101 - 25} of 101 lines" in text
     # Of an error the worst seed is the greatest.
     for split in range(6):
         found[trained("numbers", "pfe", split)]["numbers"]["eer.own"] = 0.1 + 0.01 * split
-    text = markdown(read_plan(), found, 100)
-    assert "12.5 ± 1.9 (12.5, 15.0)" in text
-    order = [text.index(f"## {title}\n") for title in ("Which method to take", "Claims", "Retrieval", "What failed")]
+    assert 'numbers,pfe,"EER, own",6,12.5,1.871,12.5,15\n' in files(read_plan(), found)["verification.csv"]
+    order = [text.index(f"## {title}\n") for title in ("What to choose", "Claims", "What was measured", "What failed")]
     assert order == sorted(order)
 
 

@@ -16,8 +16,9 @@ from reproduction import hedging, running
 from reproduction.claims import read_claims, values
 from reproduction.failures import best_trial
 from reproduction.occlusion import ComposedAnew, occluded_parts
-from reproduction.page import SECTIONS, plane_of
+from reproduction.page import plane_of
 from reproduction.plan import Cell, cells, changes_on, read_plan, resolved, trained, tried
+from reproduction.sections import SECTIONS
 
 PLAN, QUICK = read_plan(), read_plan(quick=True)
 FORMS = ("", "3 dimensions", "point", "point, 3 dimensions")

@@ -1,4 +1,4 @@
-"""The literature: one paper a file, each with a ``METHOD``; baselines of points are the table of `points`.
+"""The literature: one paper a file, each with a ``METHOD``; baselines of points are the table of ``points``.
 
 ``build(backbone, features, classes, settings)`` of a method returns the model (inputs -> distribution), what else is
 learned with it, and the stages that train them; `peaccel.train.fit` carries these out.
