@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, as_array, as_numpy, cast, dtype_name, is_torch, namespace, quiet
-from peaccel._utils.suggestions import unknown
+from peaccel._utils.suggestions import require_classes, unknown
 from peaccel.distributions._numerics import double
 from peaccel.distributions.checks import compute_dtype, require_distribution
 from peaccel.distributions.classes import Distribution
@@ -213,6 +213,7 @@ def unit(x: Array) -> tuple[Array, Array]:
 
 def group_rows(owner: str, groups: Array, like: Array) -> Groups:
     """The groups of the rows of ``like`` by their labels, of its kind of array."""
+    require_classes(owner, "groups", groups)
     groups = as_array(groups, owner, "groups", floating=False)
     shape, dtype = tuple(groups.shape), dtype_name(groups)
     if shape != (len(like),) or "int" not in dtype:
