@@ -349,7 +349,7 @@ BAD = [
         "first_stage_reference: mu must be finite, var or kappa finite and not negative",
     ),
     (
-        lambda: pe.FaissReranker.build(make("nivmf"), "Flat", "surrogate"),
+        lambda: pe.FaissReranker.build(make("nivmf"), "Flat", first_stage="surrogate"),
         TypeError,
         "mls: cannot score nivmf x nivmf (query x gallery), only ",
     ),

@@ -158,7 +158,9 @@ def evaluate_templates(
                 if items is None
                 else of_pairs(owner, items, items, rows, score)
             )
-            results.append(TemplateResult(name, score.label, *verified(found, same, resamples)))
+            results.append(
+                TemplateResult(name, score.label, *verified(found, same, resamples, f"{owner}: scores {score.label}"))
+            )
     return TemplateEvaluation(
         items=len(d),
         templates=len(names),
