@@ -85,7 +85,7 @@ class Indexed:
             return AllowedItems(rows, faiss_index.row_selector(rows, len(self.items)))
         return AllowedItems(rows, faiss_index.id_selector(self.items.ids_of_rows(rows)))
 
-    def proposed(self, vectors: Array, shortlist: int, params: Any, choice: AllowedItems | None, ids: int) -> Array:
+    def proposed(self, vectors: Array, shortlist: int, params: Any, choice: AllowedItems | None, ids: int = 1) -> Array:
         """The rows [Q, S] of items that may be found and that the index thinks best; -1 for none.
 
         Each query has as many of them as there are, up to the shortlist, as far as the index can find them. Where items
@@ -196,13 +196,14 @@ def _items(index: Any, gallery: Distribution, ids: Array | None) -> StoredItems:
     size = len(gallery)
     held, in_order = faiss_index.held_ids(index)
     ascending = None if held is None else np.sort(held)
-    are_rows = held is None or np.array_equal(held if in_order else ascending, np.arange(size))
-    if ids is None and in_order and not are_rows:
+    ordered = held if in_order else ascending
+    are_rows = ordered is None or np.array_equal(ordered, np.arange(size))
+    if in_order and ids is None and not are_rows:
         ids = held
     repeats = ascending is not None and bool((ascending[1:] == ascending[:-1]).any())
     checked = None if ids is None else checked_ids("FaissReranker", ids, size, repeats=repeats)
     if checked is None or checked.dtype.kind == "U":
-        if not are_rows:
+        if held is not None and not are_rows:
             got = "None" if checked is None else "strings"
             what = f"must be those that index returns, such as {held[0]}, in the order of gallery, got {got}"
             raise ValueError(f"FaissReranker: ids {what}")

@@ -227,7 +227,8 @@ class StoredItems:
     def count_ids(self, rows: Ints) -> Ints:
         """How many different ids items in these rows [Q, R] have."""
         ids = np.sort(self.ids_of_rows(rows), 1)
-        return (np.diff(ids, prepend=-1, axis=1) > 0).sum(1)
+        counts: Ints = (np.diff(ids, prepend=-1, axis=1) > 0).sum(1)
+        return counts
 
     def has(self, id: int | str) -> bool:
         if isinstance(id, str) != self.are_strings or (isinstance(id, int) and not 0 <= id <= LARGEST_ID):
@@ -248,8 +249,8 @@ class StoredItems:
         if given.dtype == bool:
             masked: Ints = np.flatnonzero(self.live)[given]
             return masked
-        ids = given if self.are_strings else given.astype(np.int64, copy=False)
-        rows = self._all_rows(ids[None]) if self.share_ids else self.rows_of_ids(ids)
+        asked: Ids = given if self.are_strings else given.astype(np.int64, copy=False)
+        rows = self._all_rows(asked[None]) if self.share_ids else self.rows_of_ids(asked)
         return np.unique(rows[rows >= 0])
 
     # -- changes -------------------------------------------------------------------------------------------------------
