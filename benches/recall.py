@@ -110,7 +110,7 @@ def row(of: Set, index: str, first_stage: str) -> str:
     stage: Any = first_stage
     if first_stage == PAST:
         stage = pe.first_stage_reference(of.gallery, of.score, of.past)
-    reranker = pe.FaissReranker.build(of.gallery, index, stage, of.score)
+    reranker = pe.FaissReranker.build(of.gallery, index, first_stage=stage, score=of.score)
     if hasattr(reranker.index, "hnsw"):
         reranker.index.hnsw.efSearch = max(SHORTLISTS)
     if hasattr(reranker.index, "nprobe"):

@@ -470,9 +470,10 @@ def fuse(h):
         mu, s = two(d)
         each = [groups == g for g in np.unique(groups)]
         if kind in ("scaled", "point"):
-            means = [mu[g].mean(0) for g in each]
-            if kind == "scaled":  # what cancels has the first axis as its direction
-                means = [x / np.linalg.norm(x) if x.any() else np.eye(h.dim)[0] for x in means]
+            if kind == "point":
+                mu = mu / np.maximum(np.linalg.norm(mu, axis=1, keepdims=True), 1e-300)
+            means = [mu[g].mean(0) for g in each]  # what cancels has the first axis as its direction
+            means = [x / np.linalg.norm(x) if x.any() else np.eye(h.dim)[0] for x in means]
             return (np.reshape(means, (-1, h.dim)), *([np.array([s[g].mean() for g in each])] * (kind == "scaled")))
         var = np.reshape([1 / (1 / s[g]).sum(0) for g in each], (-1, s.shape[1]))
         means = np.reshape([v * (mu[g] / s[g]).sum(0) for g, v in zip(each, var, strict=True)], (-1, h.dim))

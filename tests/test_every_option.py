@@ -160,7 +160,7 @@ def flat(ids=None, metric=faiss.IndexFlatL2):
 
 def found(reranker):
     """What it finds, by how much it is worth."""
-    return [reranker.search(QUERIES, 4, 6), reranker.ids, type(reranker.index).__name__]
+    return [reranker.search(QUERIES, 4, shortlist=6), reranker.ids, type(reranker.index).__name__]
 
 
 def searched(build, ids=None, **given):
@@ -194,7 +194,7 @@ def indexed(**given):
 def added(ids):
     """What is found after items were added."""
     reranker = pe.FaissReranker.build(GALLERY, "Flat", ids=np.arange(G))
-    return [reranker.add(NOVEL, ids), reranker.search(QUERIES, 4, 30)]
+    return [reranker.add(NOVEL, ids), reranker.search(QUERIES, 4, shortlist=30)]
 
 
 def kept(mmap):

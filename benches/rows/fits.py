@@ -193,7 +193,7 @@ def first_stages(quick: bool) -> Rows:
         of_queries = pe.first_stage_features(q, "mls", "query", reference)
         close(*(x.search(of_queries, 10)[0] for x in (own.index, index)))
 
-    build = partial(pe.FaissReranker.build, d, "Flat", reference)
+    build = partial(pe.FaissReranker.build, d, "Flat", first_stage=reference)
     yield beside(f'build("Flat") of surrogates, {ROWS:,}', build, {"features and IndexFlatIP.add": parts}, same)
 
 

@@ -76,7 +76,7 @@ def main_job(quick: bool) -> Iterator[Row]:
         yield added(of, index, reranker, q, 200 if quick else 2000)
         queries = distribution("diagonal", q)[:JUDGED]
         true = pe.search(queries, reranker.gallery, K).ids if true is None else true
-        yield missed(of, "means", true, reranker.search(queries, K, SHORTLIST).ids)
+        yield missed(of, "means", true, reranker.search(queries, K, shortlist=SHORTLIST).ids)
     del g, index, reranker
     yield from first_stages(rows // 5)
 
@@ -153,9 +153,9 @@ def first_stages(rows: int) -> Iterator[Row]:
     ):
         for first_stage in ("cosine", "surrogate"):
             faiss.omp_set_num_threads(2)
-            reranker = pe.FaissReranker.build(g, factory, first_stage)
+            reranker = pe.FaissReranker.build(g, factory, first_stage=first_stage)
             faiss.omp_set_num_threads(1)
-            found = reranker.search(queries, K, SHORTLIST, params).ids
+            found = reranker.search(queries, K, shortlist=SHORTLIST, params=params).ids
             yield missed(f"{name} over {rows:,} x {DIM}", first_stage, true, found)
 
 

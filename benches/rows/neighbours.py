@@ -130,7 +130,7 @@ def derived(quick: bool) -> Rows:
         peers = {"peaccel prepared": partial(rerank, prepared(kind, score))}
         yield beside(f"rerank {kind} {name}, raw, 1 x {CANDIDATES}", partial(rerank, gallery(kind)), peers, equal)
     q, item = queries("isotropic")[:1], queries("isotropic")[1:2]
-    own, peer = (pe.FaissReranker(faiss.clone_index(lists()), gallery("isotropic"), s) for s in (centred, "mls"))
+    own, peer = (pe.FaissReranker(faiss.clone_index(lists()), gallery("isotropic"), score=s) for s in (centred, "mls"))
 
     def added(reranker: Any) -> Any:
         reranker.add(item)

@@ -63,7 +63,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 def peaccels(gallery: Any, queries: Any) -> Iterator[Way]:
     built, prepared = timed(partial(pe.prepare, gallery))
     yield Way("peaccel search", "exact", 0, built, lambda: pe.search(queries, prepared, K).ids)
-    built, reranker = timed(partial(pe.FaissReranker.build, gallery, "HNSW32", "surrogate"))
+    built, reranker = timed(partial(pe.FaissReranker.build, gallery, "HNSW32", first_stage="surrogate"))
     for shortlist, ef in ((20, 20), (20, 40), (50, 50), (100, 100), (200, 200)):
         params = faiss.SearchParametersHNSW(efSearch=ef)
         search = partial(reranker.search, queries, K, shortlist, params)

@@ -160,7 +160,7 @@ def test_fits_are_applied_to_both_sides_and_to_the_score(files, capsys, command)
     q, g = (calibrate(io.read_distribution(name)) for name in ("q.npz", "g.npz"))
     score = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     if "index" in command:
-        expected = pe.FaissReranker(faiss.read_index("g.faiss"), g, score).search(q, 3)
+        expected = pe.FaissReranker(faiss.read_index("g.faiss"), g, score=score).search(q, 3)
     elif "candidates" in command:
         expected = pe.rerank(q, g, io.read_candidates("c.npy"), 3, score)
     else:

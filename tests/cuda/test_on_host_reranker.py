@@ -108,16 +108,16 @@ def test_build_makes_an_index_on_the_gpu(gpu, monkeypatch, first_stage):
     monkeypatch.setattr(faiss, "StandardGpuResources", object, raising=False)
     monkeypatch.setattr(faiss, "index_cpu_to_gpu", moved, raising=False)
     monkeypatch.setattr(faiss_reranker, "device_of", lambda x: "cuda:0" if is_torch(x) else device_of(x))
-    reranker = pe.FaissReranker.build(g, "Flat", first_stage, ids=ids)
+    reranker = pe.FaissReranker.build(g, "Flat", first_stage=first_stage, ids=ids)
     assert isinstance(reranker.index, GpuIndex) and reranker.gallery is g
     found = reranker.search(q, 5, shortlist=60)
     want = pe.search(*(pe.Normal(d.mu.numpy(), d.var.numpy()) for d in (q, g)), 5)
     np.testing.assert_array_equal(found.ids, ids[want.ids])
     with pytest.raises(ValueError, match=r"^FaissReranker.build: FAISS has no IndexHNSWFlat on a GPU"):
-        pe.FaissReranker.build(g, "HNSW32", first_stage)
+        pe.FaissReranker.build(g, "HNSW32", first_stage=first_stage)
     monkeypatch.delattr(faiss, "StandardGpuResources")
     with pytest.raises(ImportError, match=r"has no GPU, on which the gallery is: pip install peaccel\[faiss-gpu\]$"):
-        pe.FaissReranker.build(g, "Flat", first_stage)
+        pe.FaissReranker.build(g, "Flat", first_stage=first_stage)
 
 
 def test_prepared_halves_and_features(gpu):

@@ -330,13 +330,13 @@ def test_how_long_it_takes_is_said_first(capsys):
 WRONG = {
     "NaN labels": (
         lambda d, y: pe.choose_score(d, np.where(y > 2, y, np.nan)),
-        "choose_score: labels hold nan in row 0, expected the class of each item",
+        "choose_score: 12 of the 240 labels are missing",
     ),
     "no labels": (
         lambda d, y: pe.choose_score(d, None),
         "choose_score: labels is None, expected labels of the queries",
     ),
-    "a label of None": (lambda d, y: pe.choose_score(d, [None, *y[1:]]), "choose_score: labels holds None, expected"),
+    "a label of None": (lambda d, y: pe.choose_score(d, [None, *y[1:]]), "choose_score: 1 of the 240 labels"),
     "a sample too small": (
         lambda d, y: pe.choose_score(d, y, items=30),
         "labels name 15 classes of two items or more among the 30 items that are drawn, expected 20",

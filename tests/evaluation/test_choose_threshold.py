@@ -234,7 +234,7 @@ SIX = np.array([0, 0, 1, 1, 2, 2])
 S, YES = np.linspace(0, 1, 6), np.array([0, 0, 1, 0, 1, 1])
 REFUSED = [
     (lambda: pe.choose_threshold(POINTS, None, SIX[:5]), "choose_threshold: labels has shape (5,), expected (6,)"),
-    (lambda: pe.choose_threshold(POINTS, None, [0.0, 0, 1, 1, np.nan, np.nan]), "choose_threshold: labels hold nan"),
+    (lambda: pe.choose_threshold(POINTS, None, [0.0, 0, 1, 1, np.nan, np.nan]), "choose_threshold: 2 of the 6 labels"),
     (lambda: pe.choose_threshold(POINTS, None, np.zeros(6)), "choose_threshold: the queries are of one class"),
     (lambda: pe.choose_threshold(POINTS, None, np.arange(6)), "choose_threshold: no query has an answer"),
     (lambda: pe.choose_threshold(POINTS, None, SIX, wrong=1), "choose_threshold: wrong is 1,"),

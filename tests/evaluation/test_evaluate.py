@@ -182,7 +182,10 @@ WRONG = {
     "k above the gallery": (lambda d, y: pe.evaluate(d, d[:9], (y, y[:9]), k=10), "k is 10, expected integers from 1"),
     "no k": (lambda d, y: pe.evaluate(d, None, y, k=()), "k is (), expected integers from 1 to 179"),
     "no labels": (lambda d, y: pe.evaluate(d, None, None), "labels is None, expected labels of the queries"),
-    "no label": (lambda d, y: pe.evaluate(d, None, [None, *y[1:]]), "labels holds None, expected a number or"),
+    "no label": (
+        lambda d, y: pe.evaluate(d, None, [None, *y[1:]]),
+        "labels are missing (None, NaN or masked), the first in row 0",
+    ),
     "mixed": (lambda d, y: pe.evaluate(d, None, ["a", *y[1:]]), "labels holds numbers and words, expected all"),
     "a row with itself": (
         lambda d, y: pe.evaluate(d, None, y, pairs=[[0, 1], [7, 7]]),

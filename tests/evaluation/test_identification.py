@@ -169,7 +169,7 @@ def test_hard_draws(classes):
     [
         ({"novel_labels": [1, 2]}, "^evaluate: novel_labels are given without novel, expected both$"),
         ({"novel": 60, "novel_labels": [1]}, r"^evaluate: novel_labels has shape \(1,\), expected \(60,\) like novel$"),
-        ({"novel": 60, "novel_labels": [None] * 60}, "^evaluate: novel_labels hold None in row 0, expected the class"),
+        ({"novel": 60, "novel_labels": [None] * 60}, "^evaluate: 60 of the 60 novel_labels are missing"),
     ],
 )
 def test_labels_of_novel_queries_that_are_refused(sides, named, message, monkeypatch):

@@ -61,9 +61,26 @@ def test_rules_are_those_of_the_kind(items, kind):
     d, templates, labels = items
     unit = d.mu / np.linalg.norm(d.mu, axis=1, keepdims=True)
     made = {"vmf": pe.VonMisesFisher(unit, 1 / d.var), "scaled": pe.Scaled(unit, 1 / d.var), "point": pe.Point(unit)}
-    rules = {"vmf": ["natural", "mean"], "scaled": ["mean", "max", "harmonic"], "point": ["mean"]}
+    rules = {"vmf": ["natural", "mean"], "scaled": ["mean", "max", "harmonic"], "point": ["direction", "mean"]}
     found = evaluate_templates(made[kind], templates, labels, ("cosine",))
     assert [r.rule for r in found.results] == [ALONE, *rules[kind]]
+
+
+def test_one_rule_is_one_call_and_the_best_of_items_is_the_best_pair(items, monkeypatch):
+    monkeypatch.setattr("peaccel.evaluation.templates.BLOCK", 500)
+    d, templates, labels = items
+    names, first = np.unique(templates, return_index=True)
+    pairs = np.stack(np.triu_indices(len(names), 1), 1)
+    found = evaluate_templates(*items, "mls", rule="best", pairs=names[pairs]).results
+    assert [r.rule for r in found] == [ALONE, "best"]
+    every, members = pe.pairwise(d, d, "mls"), [np.flatnonzero(templates == name) for name in names]
+    best = np.array([every[np.ix_(members[i], members[j])].max() for i, j in pairs])
+    same = labels[first][pairs[:, 0]] == labels[first][pairs[:, 1]]
+    assert found[1].roc_auc.value == pytest.approx(metrics.roc_auc(best, same), abs=1e-4)
+    both = evaluate_templates(*items, "mls", rule=("product", "mean"), pairs=names[pairs]).results
+    assert [r.rule for r in both] == [ALONE, "product", "mean"]
+    with pytest.raises(ValueError, match=r"^evaluate_templates: unknown rule 'bst'; did you mean 'best'"):
+        evaluate_templates(*items, "mls", rule="bst")
 
 
 def test_bad_templates_are_refused(items):

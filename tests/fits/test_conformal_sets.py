@@ -131,7 +131,7 @@ WRONG = [
     (lambda: pe.conformal_sets(SCORES, RIGHT, [0], 0.1), "classes have shape (1,), expected (2,)"),
     (
         lambda: pe.conformal_sets(SCORES, RIGHT, [0, np.nan], 0.1),
-        "classes hold nan in row 1, expected the class of each",
+        "1 of the 2 classes are missing (None, NaN or masked), the first in row 1",
     ),
     (lambda: pe.conformal_sets(SCORES, 0 * RIGHT, [0, 1], 0.1, [0, 0]), "answerable names no query, expected some"),
     (lambda: pe.conformal_sets(SCORES, RIGHT, [0, 1], 0.1, [1, 0]), "query 1 has a right answer and is not answerable"),

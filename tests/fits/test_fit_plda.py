@@ -324,7 +324,7 @@ LABELS = [0, 0, 0, 1, 1, 2]
         ((X[0], [0, 1]), ValueError, "x has shape (2,), expected (N, D)"),
         ((X[:, :0], LABELS), ValueError, "x has shape (6, 0), expected (N, D)"),
         ((X, [0, 1]), ValueError, "labels have shape (2,), expected (6,)"),
-        ((X, [0.0, np.nan, 1, 1, 2, 2]), ValueError, "labels hold nan in row 1, expected the class of each item"),
+        ((X, [0.0, np.nan, 1, 1, 2, 2]), ValueError, "1 of the 6 labels are missing"),
         ((X, [0] * 6), ValueError, "labels name 1 classes of 6 items, expected two classes and a repeated one"),
         ((X, range(6)), ValueError, "labels name 6 classes of 6 items, expected two classes and a repeated one"),
         ((X, LABELS, 3), ValueError, "dim is 3, expected 1 .. 2: D, and at most the classes less one"),

@@ -125,6 +125,7 @@ POPULATIONS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:learn_then_test. confidences look reversed")  # as they are
 @pytest.mark.parametrize("rounded", [0, 1, 3])
 @pytest.mark.parametrize("population", POPULATIONS)
 @pytest.mark.parametrize("runs", [200, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -222,6 +223,7 @@ def test_too_few_classes_accept_nothing_and_say_how_many_are_missing(alpha, delt
         assert found.missing == needed - classes
 
 
+@pytest.mark.filterwarnings("ignore:learn_then_test. confidences look reversed")  # as they are
 def test_what_comes_after_a_failure_has_no_level_left():
     """Answers of three confidences: sure and right, less sure and all wrong, unsure and right. All of them together
     would pass (4 % are wrong, 10 % may be), but the second threshold fails, and a test after it voids the promise."""
@@ -408,28 +410,6 @@ WRONG = [
         "select: confidence has shape (2,), expected (3,)",
     ),
 ]
-
-
-LABELLED = {
-    "fit_prior": lambda labels: pe.fit_prior(pe.Point(np.eye(6)), labels),
-    "learn_then_test": lambda labels: pe.learn_then_test(S, YES, labels, 0.1),
-    "limit_false_matches": lambda labels: pe.limit_false_matches(S, 0.1, groups=labels),
-    "choose_score": lambda labels: pe.choose_score(pe.Point(np.eye(6)), labels),
-    "nmi": lambda labels: pe.metrics.nmi(np.eye(6), labels),
-    "truncated_rows": lambda labels: pe.metrics.truncated_rows(labels, 6),
-}
-
-
-@pytest.mark.parametrize("missing", [float("nan"), None])
-@pytest.mark.parametrize("name", LABELLED)
-def test_items_of_unknown_classes_are_no_class(name, missing):
-    for known in ([0.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]):
-        labels = np.array([*known, missing, missing], dtype=None if known[0] == 0 and missing else object)
-        says = rf"\w+ hold {missing} in row 4, expected the class of each item"
-        if name == "choose_score" and missing is None:  # its labels are read as those of metrics
-            says = "labels holds None, expected a number or a word for each item"
-        with pytest.raises(ValueError, match=rf"^{name}: {says}$"):
-            LABELLED[name](labels)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in multiply")

@@ -314,7 +314,7 @@ def of_rerankers():
 
     def whole(reranker, mmap):
         """Of maps only sizes are checked until somebody asks."""
-        return (reranker.verify() if mmap else reranker).search(d[:2], 2, 4)
+        return (reranker.verify() if mmap else reranker).search(d[:2], 2, shortlist=4)
 
     for kind, factory in (("flat", "Flat"), ("graph", "HNSW4"), ("lists", "IVF2,Flat")):
         d = pe.Normal(np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32), 0.5)

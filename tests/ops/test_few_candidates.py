@@ -166,7 +166,7 @@ def test_a_gallery_that_grows_is_converted_by_what_is_new(score, kind, monkeypat
     g, q = make(kind, 90, 6, 2), make(kind, 3, 6, 1)
     index = faiss.IndexFlatIP(6)
     index.add(np.ascontiguousarray(g.mu[:40], np.float32))
-    reranker = pe.FaissReranker(index, g[:40], score)
+    reranker = pe.FaissReranker(index, g[:40], score=score)
     reranker.search(q, 3)
     converted = []
     real = prepared_module.gallery_inputs
@@ -192,7 +192,7 @@ def test_a_gallery_that_grows_is_converted_by_what_is_new(score, kind, monkeypat
 def test_a_gallery_that_begins_empty_is_converted(score, kind, library):
     g = make(kind, 20, 6, 2, dtype="float32")
     g = g if library == "numpy" else g._map(torch.from_numpy)
-    reranker = pe.FaissReranker(faiss.IndexFlatIP(6), g[:0], score)
+    reranker = pe.FaissReranker(faiss.IndexFlatIP(6), g[:0], score=score)
     reranker.search(g[:2], 3)
     reranker.add(g)
     found, expected = reranker.search(g[:2], 5, shortlist=20), pe.search(g[:2], g, 5, score)

@@ -2,6 +2,7 @@
 
 import re
 
+import faiss
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,8 @@ ISO, DIAG, VMF = (make(kind, 5, 4, dtype="float32") for kind in ("normal_isotrop
 TENSORS = make("normal_isotropic", 5, 4, dtype="float32", library="torch")
 X, IDS = ISO.mu, np.zeros((5, 2), np.int64)
 INDEX = flat_index(ISO)
+WITH_IDS, REPLICAS = flat_index(ISO, np.arange(5) + 100), faiss.IndexReplicas(4)
+REPLICAS.add_replica(WITH_IDS)  # FAISS cannot say the ids of an index over others
 REFERENCE = pe.first_stage_reference(ISO)
 META = pe.Normal(torch.empty(5, 4, device="meta"), torch.empty(5, device="meta"))
 
@@ -253,7 +256,7 @@ BAD = [
         "FaissReranker: index returned id 0, which ids lacks",
     ),
     (
-        lambda: pe.FaissReranker(flat_index(ISO, np.arange(5) + 100), ISO).search(ISO, 2),
+        lambda: pe.FaissReranker(REPLICAS, ISO).search(ISO, 2),
         ValueError,
         "FaissReranker: index returned id 104, gallery has 5 rows; pass its ids",
     ),
@@ -346,7 +349,7 @@ BAD = [
         "first_stage_reference: mu must be finite, var or kappa finite and not negative",
     ),
     (
-        lambda: pe.FaissReranker.build(make("nivmf"), "Flat", "surrogate"),
+        lambda: pe.FaissReranker.build(make("nivmf"), "Flat", first_stage="surrogate"),
         TypeError,
         "mls: cannot score nivmf x nivmf (query x gallery), only ",
     ),

@@ -227,7 +227,7 @@ def test_a_reranker_keeps_one_variance_while_items_come_and_go():
     psi = pe.scores.llr(prior_var=PSI)
     g, added = items(60, 1.0, 1, "float32"), items(9, 1.0, 2, "float32")
     q, own_added = items(20, 1.0, 0, "float32"), items(9, 2.0, 2, "float32")
-    reranker = pe.FaissReranker.build(g, "Flat", "cosine", score=psi)
+    reranker = pe.FaissReranker.build(g, "Flat", first_stage="cosine", score=psi)
     reranker.add(added)
     reranker.remove([3])
     whole = pe.concat([g, added])

@@ -34,6 +34,7 @@ __all__ = [
     "from_given",
     "full",
     "home_of",
+    "is_masked",
     "is_repeated",
     "is_torch",
     "is_traced",
@@ -97,7 +98,7 @@ def quiet(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class NotArrayError(TypeError):
-    """Error of a distribution that numpy is to convert; its message names the array to pass."""
+    """Error of a distribution or a masked array that numpy is to convert; its message says what to pass."""
 
 
 def is_torch(x: object) -> bool:
@@ -106,6 +107,17 @@ def is_torch(x: object) -> bool:
         return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_masked(x: object) -> bool:
+    """Whether x is one of numpy's masked arrays."""
+    masked = sys.modules.get("numpy.ma")  # no array is masked unless this is imported
+    return masked is not None and isinstance(x, masked.MaskedArray)
+
+
+def _require_plain(owner: str, name: str, x: object) -> None:
+    if is_masked(x):
+        raise NotArrayError(f"{owner}: {name} is a masked array, expected a plain one: what is masked would count")
 
 
 def is_traced(x: object) -> bool:
@@ -165,9 +177,7 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: A
     bfloat16, float32 or float64, else ValueError. Integers are converted to the dtype of the array `like`, or to
     float64 without one; Python's numbers and lists of them are converted to the kind of array of `like` as well.
     """
-    masked = sys.modules.get("numpy.ma")  # no array is masked unless this is imported
-    if masked is not None and isinstance(x, masked.MaskedArray):
-        raise TypeError(f"{owner}: {name} is a masked array, expected a plain one: what is masked would count")
+    _require_plain(owner, name, x)
     if isinstance(x, np.ndarray) or is_torch(x):
         array: Array = x
         untyped = False
@@ -339,11 +349,13 @@ def on_host(x: Array, owner: str = "", name: str = "") -> np.ndarray[Any, Any]:
         if x.is_meta:
             raise ValueError(f"{owner or 'peaccel'}: {name or 'a tensor'} is on meta, where tensors have no values")
         return as_numpy(x.cpu())
+    _require_plain(owner, name, x)
     return as_numpy(x) if isinstance(x, np.ndarray) else from_given(owner, name, x)
 
 
 def from_given(owner: str, name: str, x: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     """The array that numpy makes of a list or an object; of a distribution a TypeError that names the argument."""
+    _require_plain(owner, name, x)
     try:
         return np.asarray(x, dtype)
     except NotArrayError as error:

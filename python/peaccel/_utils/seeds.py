@@ -11,7 +11,7 @@ import numpy as np
 
 from peaccel._utils.arrays import Array, device_of, dtype_name, is_torch, require_same_kind
 
-__all__ = ["SEEDS", "as_integer", "as_seed", "is_source"]
+__all__ = ["SEEDS", "as_integer", "as_seed", "folded", "is_source"]
 
 SEEDS = (0, 2**63 - 1)
 
@@ -27,6 +27,13 @@ def as_integer(owner: str, name: str, value: Any, least: int, largest: int) -> i
     if not least <= number <= largest:
         raise ValueError(f"{owner}: {name} is {number}, expected {least} .. {largest}")
     return number
+
+
+def folded(seed: int) -> int:
+    """The seed for one of torch's generators, which on the CPU looks at 32 bits: all 63 bits count, and smaller seeds
+    than 2^32 stay as they are.
+    """
+    return (seed ^ (seed >> 32) * 0x9E3779B1) & 0xFFFFFFFF
 
 
 def is_source(seed: Any) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
+
+from peaccel._utils.arrays import from_given, is_masked, is_torch, on_host
 
 __all__ = ["require_classes", "unknown"]
 
@@ -22,9 +24,31 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; {hint}"
 
 
-def require_classes(owner: str, name: str, labels: np.ndarray[Any, Any]) -> None:
-    """Refuse labels [N] with NaN or None among them: items of unknown classes would be taken for one class."""
-    missing = (labels != labels) | (labels == None)  # noqa: PLR0124, E711  (NaN is not itself; both by element)
+def require_classes(owner: str, name: str, x: Any) -> None:
+    """Refuse classes of items, an array, a list or a column, of which some are missing: None, NaN, pd.NA, NaT, masked.
+
+    They would be taken for one class, or for one each.
+    """
+    missing = _missing(owner, name, x)
     if missing.any():
-        row = int(np.argmax(missing))
-        raise ValueError(f"{owner}: {name} hold {labels[row]} in row {row}, expected the class of each item")
+        what = f"{missing.sum()} of the {missing.size} {name} are missing (None, NaN or masked)"
+        row = np.argwhere(missing)[0, 0]
+        raise ValueError(f"{owner}: {what}, the first in row {row}; expected the class of each item")
+
+
+def _missing(owner: str, name: str, x: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if is_masked(x):
+        return np.asarray(x.mask | np.zeros(x.shape, bool))
+    array = x if isinstance(x, np.ndarray) else on_host(x) if is_torch(x) else from_given(owner, name, x, object)
+    if not array.ndim:  # no classes of items, which the shape will say
+        return np.zeros(0, bool)
+    if array.dtype.kind != "O":
+        return np.asarray(array != array)  # noqa: PLR0124  (NaN and NaT are not themselves)
+    return np.array([label is None or _is_not_itself(label) for label in array.ravel()], bool)
+
+
+def _is_not_itself(label: Any) -> bool:
+    try:
+        return isinstance(label, Hashable) and bool(label != label)  # noqa: PLR0124
+    except TypeError:  # pandas.NA says of nothing whether it is equal
+        return True

@@ -158,7 +158,7 @@ def _search(task: SearchKept) -> None:
     if task.exact:
         ranking = gallery.search_exact(queries, task.k, score, filter=task.filter)
     else:
-        ranking = gallery.search(queries, task.k, task.shortlist, score, filter=task.filter)
+        ranking = gallery.search(queries, task.k, shortlist=task.shortlist, score=score, filter=task.filter)
     io.write_ranking(task.out, ranking)
     seconds = f"{perf_counter() - start:.3f} s"
     print(f"{score.label}: {len(queries)} queries, {len(gallery)} items, top {task.k} in {seconds} -> {task.out}")

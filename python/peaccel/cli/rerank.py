@@ -57,6 +57,8 @@ def main(arguments: Sequence[str]) -> None:
         index = faiss_index.read(str(task.index))
         inputs = read(task)
         start = perf_counter()
-        reranker = FaissReranker(index, inputs.gallery, inputs.score, inputs.ids, task.index_features)
-        ranking = reranker.search(inputs.queries, task.k, task.shortlist)
+        reranker = FaissReranker(
+            index, inputs.gallery, score=inputs.score, ids=inputs.ids, features=task.index_features
+        )
+        ranking = reranker.search(inputs.queries, task.k, shortlist=task.shortlist)
     write(task, inputs, ranking, perf_counter() - start)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.suggestions import require_classes
 from peaccel.data._listings import arrays, integers
 from peaccel.data.datasets import Features, development, query_and_gallery, reader
 
@@ -220,6 +221,7 @@ def _read(
         of = labels.values if isinstance(labels, TableColumn) else arrays(Path(labels), "labels")[0]
         values, found = *_arrays(path, "features"), of
     values = _floats(path, values)
+    require_classes(f"{path}", "labels", found)
     if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":
         raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or strings ({len(values)},)")
     return values, found

@@ -182,8 +182,8 @@ def require_shares(owner: str, **shares: Any) -> None:
 
 def class_numbers(owner: str, name: str, classes: Array, length: int) -> Array:
     """[length] the number of each item's class, from 0 on."""
+    require_classes(owner, name, classes)
     names = on_host(classes, owner, name)
     if names.shape != (length,):
         raise ValueError(f"{owner}: {name} have shape {names.shape}, expected ({length},)")
-    require_classes(owner, name, names)
     return np.asarray(np.unique(names, return_inverse=True)[1])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, as_array, as_numpy, cast, dtype_name, is_torch, namespace, quiet
-from peaccel._utils.suggestions import unknown
+from peaccel._utils.suggestions import require_classes, unknown
 from peaccel.distributions._numerics import double
 from peaccel.distributions.checks import compute_dtype, require_distribution
 from peaccel.distributions.classes import Distribution
@@ -48,9 +48,11 @@ def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
                                      before the change of its length.
     natural   VonMisesFisher (its    The normalised product of the densities, by natural parameters:
               default)               kappa mu = sum(kappa_i mu_i). Opposite directions cancel.
+    direction Point (its default)    The mean of the directions, of unit length: lengths, by which cosine ranks nothing,
+                                     do not count. A row of zeros has no direction, and counts for nothing.
     mean      all (the default of    The mean of every array: of means or directions, which then get unit length if
               the others)            they are directions, and of var, kappa or scale. It says how sure a typical item of
-                                     the group is, whatever the group's size.
+                                     the group is, whatever the group's size. Of points: with their lengths.
     max       Scaled                 As mean, with the largest scale.
     harmonic  Scaled                 As mean, with the harmonic mean of the scales.
     ========  =====================  ===================================================================================
@@ -148,6 +150,16 @@ def _mean(d: Any, groups: Groups) -> tuple[Array, ...]:
     return unit(mu)[0] if d._unit else mu, *spread
 
 
+def _direction(d: Any, groups: Groups) -> tuple[Array, ...]:
+    def directions(mu: Array) -> tuple[Array, ...]:
+        xp = namespace(mu)
+        largest = xp.amax(abs(mu), -1)  # squares of others may leave the range of float64
+        direction, length = unit(mu / xp.where(largest == 0, 1.0, largest)[:, None])
+        return (direction * (length != 0)[:, None],)
+
+    return (unit(*group_sum(directions, [d.mu], groups))[0],)
+
+
 def _max(d: Any, groups: Groups) -> tuple[Array, ...]:
     return _mean(d, groups)[0], _group_extreme("max", d.scale, groups)
 
@@ -159,6 +171,7 @@ def _harmonic(d: Any, groups: Groups) -> tuple[Array, ...]:
 _RULES: Mapping[str, Mapping[str, Rule]] = {  # the first rule of a kind is its default
     "product": {"normal_isotropic": _product, "normal_diagonal": _product},
     "natural": {"vmf": _natural},
+    "direction": {"point": _direction},
     "pfe": {"normal_isotropic": _pfe, "normal_diagonal": _pfe},
     "mean": dict.fromkeys(("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point"), _mean),
     "max": {"scaled": _max},
@@ -200,6 +213,7 @@ def unit(x: Array) -> tuple[Array, Array]:
 
 def group_rows(owner: str, groups: Array, like: Array) -> Groups:
     """The groups of the rows of ``like`` by their labels, of its kind of array."""
+    require_classes(owner, "groups", groups)
     groups = as_array(groups, owner, "groups", floating=False)
     shape, dtype = tuple(groups.shape), dtype_name(groups)
     if shape != (len(like),) or "int" not in dtype:

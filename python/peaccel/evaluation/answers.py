@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from peaccel import scores
 from peaccel._utils.arrays import is_torch, on_host
+from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.evaluation.columns import Metric
 from peaccel.metrics import Relevance
@@ -69,6 +70,7 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
     sides = [x.cpu() if is_torch(x) else x for x in (labels if pair else (labels,))]
     names = ("labels of queries", "labels of the gallery") if pair else ("labels",)
     for name, side, count in zip(names, sides, (queries, gallery), strict=False):
+        require_classes(owner, name, side)
         if (shape := on_host(side, owner, name).shape) != (count,):
             raise ValueError(f"{owner}: {name} has shape {shape}, expected ({count},)")
     return as_relation(owner, sides[0], sides[1] if pair else None, names)

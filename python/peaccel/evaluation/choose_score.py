@@ -15,7 +15,6 @@ from peaccel import metrics, retrieval
 from peaccel._utils.arrays import on_host, quiet
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.progress_bar import ProgressBar
-from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
 from peaccel.distributions.confidence import confidence
 from peaccel.evaluation.answers import answered, as_truth, of_pairs
@@ -387,7 +386,6 @@ def _sampled(
     labels: NDArray[Any], items: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """At most so many rows, their classes as numbers, and how many each class has."""
-    require_classes("choose_score", "labels", labels)
     rows = np.arange(len(labels))
     if len(rows) > items:
         drawn = np.random.default_rng(seed).permutation(len(labels))

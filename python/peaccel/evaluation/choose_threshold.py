@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, scores
 from peaccel._utils.arrays import on_host
-from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
 from peaccel.evaluation.answers import GREAT, answered, as_truth, warn_of_copies
@@ -127,7 +126,6 @@ def choose_threshold(
     truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
     named, asked = scores.get(score), _asked(owner, delta, wrong=wrong, fpir=fpir)
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
-    require_classes(owner, "labels", truth.clusters)
     units, mated = np.unique(truth.clusters, return_inverse=True)[1], truth.sizes() > 0
     if units.max(initial=0) < 1:
         raise ValueError(f"{owner}: the queries are of one class, expected at least two: {truth.grouping} are counted")
@@ -215,11 +213,7 @@ def choose_pair_threshold(
     raw = on_host(scores, owner, "scores")
     pairs = finite_numbers(owner, "scores", raw)
     right = flags(owner, "match", match, (len(pairs),))
-    units = (
-        np.arange(len(pairs))
-        if groups is None
-        else class_numbers(owner, "groups", on_host(groups, owner, "groups"), len(pairs))
-    )
+    units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", groups, len(pairs))
     kind = "pairs" if groups is None else "groups"
     if units.max() < 1:
         raise ValueError(f"{owner}: scores are of one of the {kind}, expected at least two")

@@ -150,7 +150,8 @@ def evaluate(
     verifications: list[VerificationIntervals] = []
     for score in named:
         every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2)))
-        verifications.append(verified(of_pairs("evaluate", queries, items, asked, score), same, of_both))
+        of_asked = of_pairs("evaluate", queries, items, asked, score)
+        verifications.append(verified(of_asked, same, of_both, f"evaluate: scores {score.label}"))
     if gallery is not None:
         warn_of_copies("evaluate", queries, gallery, every[0].best)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics
-from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import Answers, numbers
 from peaccel.evaluation.intervals import Interval, Resamples, ends
@@ -39,7 +38,7 @@ def novel_clusters(
         raise ValueError(f"{owner}: novel is {len(novel)} {found}, expected {expected} like queries, at least one")
     if labels is None:
         return np.arange(len(novel))
-    names = as_classes(owner, "novel_labels", on_host(labels, owner, "novel_labels"))
+    names = as_classes(owner, "novel_labels", labels)
     if len(names) != len(novel):
         raise ValueError(f"{owner}: novel_labels has shape {names.shape}, expected ({len(novel)},) like novel")
     return np.unique(names, return_inverse=True)[1]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.suggestions import require_classes, unknown
 from peaccel.distributions import Distribution
 from peaccel.distributions.fuse import fuse, rules
 from peaccel.evaluation.answers import as_scores, of_pairs
@@ -23,7 +24,8 @@ from peaccel.scores import Score
 
 __all__ = ["TemplateEvaluation", "TemplateResult", "evaluate_templates"]
 
-ALONE = "first item alone"
+ALONE, BEST = "first item alone", "best"
+BLOCK = 1 << 22  # pairs of items that are scored at a time for the best of each pair of templates
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class TemplateResult:
     """How well a score separates templates that were fused by a rule."""
 
     rule: Annotated[str, Column("fusion")]
-    """The rule of `peaccel.fuse`, or the baseline that takes the first item of each template."""
+    """The rule of `peaccel.fuse`; "best" pair of items; or the baseline that takes the first item of each template."""
     score: Annotated[str, Column("score")]
     roc_auc: Annotated[Interval, AUC]
     equal_error_rate: Annotated[Interval, EER]
@@ -80,10 +82,11 @@ def evaluate_templates(
     labels: ArrayLike,
     scores: str | Score | Sequence[str | Score] | None = None,
     *,
+    rule: str | Sequence[str] | None = None,
     pairs: ArrayLike | None = None,
     seed: int = 0,
 ) -> TemplateEvaluation:
-    """Verify templates (N-to-1) by every rule of fusion that is of d's kind, and by their first items alone.
+    """Verify templates (N-to-1) by rules of fusion that are of d's kind, and by their first items alone.
 
     Parameters
     ----------
@@ -95,6 +98,9 @@ def evaluate_templates(
         [N] numbers or strings, the identity of each item, the same within a template.
     scores
         Names or scores that take d's kind, one or several. None: cosine and, where the kind has it, mls.
+    rule
+        Rules of `peaccel.fuse`, one or several, such as "mean" or, by precision, "product"; "best" takes the best score
+        of all pairs of items of two templates, which takes as many times as long. None: every rule of fusion.
     pairs
         [P, 2] templates to compare, by number; None: as of items in `pe.evaluate`, all up to 20 000 of one identity and
         2 000 000 of two.
@@ -111,8 +117,8 @@ def evaluate_templates(
     TypeError
         A score does not take this kind.
     ValueError
-        Shapes disagree, there is no score, a template has two identities, a pair names none of the templates, or no
-        pair is of one identity or none of two.
+        Shapes disagree, there is no score, a rule is unknown or of another kind, a template has two
+        identities, a pair names none of the templates, or no pair is of one identity or none of two.
 
     References
     ----------
@@ -120,6 +126,13 @@ def evaluate_templates(
     """
     owner = "evaluate_templates"
     named = as_scores(owner, scores, (d.kind, d.kind))
+    known = (*rules(d.kind), BEST)
+    wanted = rules(d.kind) if rule is None else (rule,) if isinstance(rule, str) else tuple(rule)
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"{owner}: {unknown('rule', name, known)}")
+    for name, x in (("templates", templates), ("labels", labels)):
+        require_classes(owner, name, x)
     groups, identity = on_host(templates, owner, "templates"), on_host(labels, owner, "labels")
     for name, x in (("templates", groups), ("labels", identity)):
         if x.shape != (len(d),):
@@ -130,32 +143,23 @@ def evaluate_templates(
     mixed = np.flatnonzero(identity != identity[first][place])
     if len(mixed):
         raise ValueError(f"{owner}: template {groups[mixed[0]]} has items of two labels")
-    if pairs is None:
-        rows, same = verification_pairs(identity[first], None, seed, different=DIFFERENT)
-    else:
-        asked = on_host(pairs, owner, "pairs")
-        if asked.ndim != 2 or asked.shape[1] != 2:
-            raise ValueError(f"{owner}: pairs has shape {asked.shape}, expected (P, 2)")
-        rows = np.searchsorted(names, asked).clip(max=len(names) - 1)
-        unknown = np.flatnonzero((names[rows] != asked).any(1))
-        if len(unknown):
-            raise ValueError(f"{owner}: pair {unknown[0]} is of templates {asked[unknown[0]].tolist()}, not both there")
-        itself = np.flatnonzero(rows[:, 0] == rows[:, 1])
-        if len(itself):
-            raise ValueError(f"{owner}: pairs hold template {asked[itself[0], 0]} with itself, expected different ones")
-        same = identity[first][rows[:, 0]] == identity[first][rows[:, 1]]
+    rows, same = _compared(owner, names, identity[first], pairs, seed)
     if same.all() or not same.any():
         raise ValueError(
             f"{owner}: {same.sum()} of {len(same)} pairs are of one identity, expected some of either kind"
         )
-    fused = {ALONE: d[first], **{rule: fuse(d, groups, rule) for rule in rules(d.kind)}}
+    fused = {ALONE: d[first], **{name: fuse(d, groups, name) for name in wanted if name != BEST}}
     resamples, results = Resamples(identity[first][rows], seed), []
     for score in named:
-        for rule, items in fused.items():
+        for name in (ALONE, *wanted):
+            items = d[first] if name == ALONE else fused.get(name)
+            found = (
+                _best_of_items(owner, d, place, rows, score)
+                if items is None
+                else of_pairs(owner, items, items, rows, score)
+            )
             results.append(
-                TemplateResult(
-                    rule, score.label, *verified(of_pairs(owner, items, items, rows, score), same, resamples)
-                )
+                TemplateResult(name, score.label, *verified(found, same, resamples, f"{owner}: scores {score.label}"))
             )
     return TemplateEvaluation(
         items=len(d),
@@ -166,3 +170,38 @@ def evaluate_templates(
         results=tuple(results),
         seed=seed,
     )
+
+
+def _compared(
+    owner: str, names: NDArray[Any], identity: NDArray[Any], pairs: ArrayLike | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Pairs of templates [P, 2] by their places among the names, and which are of one identity; drawn where None is."""
+    if pairs is None:
+        return verification_pairs(identity, None, seed, different=DIFFERENT)
+    asked = on_host(pairs, owner, "pairs")
+    if asked.ndim != 2 or asked.shape[1] != 2:
+        raise ValueError(f"{owner}: pairs has shape {asked.shape}, expected (P, 2)")
+    rows = np.searchsorted(names, asked).clip(max=len(names) - 1)
+    strange = np.flatnonzero((names[rows] != asked).any(1))
+    if len(strange):
+        raise ValueError(f"{owner}: pair {strange[0]} is of templates {asked[strange[0]].tolist()}, not both there")
+    itself = np.flatnonzero(rows[:, 0] == rows[:, 1])
+    if len(itself):
+        raise ValueError(f"{owner}: pairs hold template {asked[itself[0], 0]} with itself, expected different ones")
+    return rows, identity[rows[:, 0]] == identity[rows[:, 1]]
+
+
+def _best_of_items(
+    owner: str, d: Distribution, place: NDArray[np.int64], pairs: NDArray[np.int64], score: Score
+) -> NDArray[np.float64]:
+    """The best score of two items, one of each template, for pairs of templates, from the template of each item."""
+    order, sizes = place.argsort(kind="stable"), np.bincount(place)
+    begins, counts = sizes.cumsum() - sizes, sizes[pairs].prod(1)
+    found = [np.empty(0)]
+    for some in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(counts.cumsum() // BLOCK)) + 1):
+        starts = counts[some].cumsum() - counts[some]
+        of = some.repeat(counts[some])
+        first, second = np.divmod(np.arange(len(of)) - starts.repeat(counts[some]), sizes[pairs[of, 1]])
+        rows = order[begins[pairs[of]] + np.stack([first, second], 1)]
+        found.append(np.maximum.reduceat(of_pairs(owner, d, d, rows, score), starts))
+    return np.concatenate(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,12 @@ def verification(scores: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[
     return metrics.roc_auc(finite, same), metrics.equal_error_rate(finite, same), rate
 
 
-def verified(scores: NDArray[np.float64], same: NDArray[np.bool_], resamples: Resamples) -> VerificationIntervals:
-    """The same with intervals over draws of the pairs' classes."""
+def verified(
+    scores: NDArray[np.float64], same: NDArray[np.bool_], resamples: Resamples, what: str
+) -> VerificationIntervals:
+    """The same with intervals over draws of the pairs' classes; where they lie below chance, the caller of the function
+    that calls this is told, of what.
+    """
     if not len(same):
         nothing = Interval(np.nan, np.nan, np.nan)
         return VerificationIntervals(nothing, nothing, nothing, np.nan)
@@ -60,6 +65,11 @@ def verified(scores: NDArray[np.float64], same: NDArray[np.bool_], resamples: Re
     drawn = _drawn(finite, same, resamples)
     points = metrics.roc_auc(finite, same), metrics.equal_error_rate(finite, same), rate.tar
     auc, error, tar = (ends(value, x) for value, x in zip(points, drawn, strict=True))
+    if auc.high < 0.5:
+        reason = (
+            f"their AUC is {100 * auc.value:.1f} %, below one half by more than chance; expected higher = more similar"
+        )
+        warnings.warn(f"{what} look reversed, as distances are: {reason}", UserWarning, stacklevel=3)
     if (~same).sum() * FAR < FEWEST:
         return VerificationIntervals(auc, error, Interval(np.nan, np.nan, np.nan), np.nan)
     return VerificationIntervals(auc, error, tar, rate.attained_far)

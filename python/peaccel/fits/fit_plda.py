@@ -142,10 +142,10 @@ def _checked(x: Any, labels: Array, dim: int | None, length_norm: bool, shrinkag
     rows = on_host(x.mu if isinstance(x, Distribution) else as_array(x, owner, "x"))
     if rows.ndim != 2 or not rows.size:
         raise ValueError(f"{owner}: x has shape {rows.shape}, expected (N, D)")
+    require_classes(owner, "labels", labels)
     names = on_host(labels, owner, "labels")
     if names.shape != rows.shape[:1]:
         raise ValueError(f"{owner}: labels have shape {names.shape}, expected ({len(rows)},)")
-    require_classes(owner, "labels", names)
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     if not 2 <= len(sizes) < len(rows):
         found = f"{len(sizes)} classes of {len(rows)} items"

@@ -159,10 +159,10 @@ def _require_positions(name: str, d: object) -> None:
 
 
 def _names(name: str, labels: Array, items: int) -> Array:
+    require_classes("fit_prior", name, labels)
     names = on_host(labels, "fit_prior", name)
     if names.shape != (items,):
         raise ValueError(f"fit_prior: {name} have shape {names.shape}, expected ({items},)")
-    require_classes("fit_prior", name, names)
     return names
 
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from peaccel._utils.arrays import Array, on_host
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
 from peaccel.fits.records import FalseMatchLimit, Selection, fewest
+from peaccel.metrics.verification import warn_if_reversed
 
 __all__ = ["learn_then_test", "limit_false_matches"]
 
@@ -116,6 +117,7 @@ def learn_then_test(
     one = _one_of_each(owner, "classes", classes, len(sure), seed)
     if len(one) < 2:
         raise ValueError(f"{owner}: classes name {len(one)} class, expected at least two")
+    warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
     one = one[np.argsort(-sure[one], kind="stable")]
     falling, errors = sure[one], np.cumsum(wrong[one])
     alike = np.searchsorted(-falling, -falling, side="right")  # how many are at least as sure as each

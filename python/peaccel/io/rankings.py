@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.suggestions import require_classes
 from peaccel.io._array_files import SEVERAL, existing, read, write, write_table, write_text
 from peaccel.io._arrow_columns import column_of_file
 from peaccel.io._arrow_sources import opened_file
@@ -122,6 +123,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     if labels.ndim != 1 or labels.dtype.kind not in "iufbUS":
         found = f"labels has shape {labels.shape} and dtype {labels.dtype}"
         raise ValueError(f"{path}: {found}, expected a number or a string for each row")
+    require_classes(f"{path}", "labels", labels)
     return labels
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from peaccel._utils.seeds import folded
 from peaccel.distributions import Distribution
 from peaccel.losses._batch import (
     distances,
@@ -249,7 +250,7 @@ class MarginLoss(Loss[Distribution]):
         at = apart.clamp(self.cutoff, self.far)
         log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)
         log_weights = log_weights.masked_fill(~near, -math.inf)[anchors]
-        generator = None if seed is None else torch.Generator(apart.device).manual_seed(seed)
+        generator = None if seed is None else torch.Generator(apart.device).manual_seed(folded(seed))
         noise = torch.empty_like(log_weights).exponential_(generator=generator)
         # The index of the largest Gumbel noise and log weight has the distribution of the weights.
         return (log_weights - noise.log()).argmax(1), near.any(1)[anchors]

@@ -37,9 +37,8 @@ def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None)
 
 def as_classes(owner: str, name: str, x: ArrayLike) -> NDArray[Any]:
     """[N]: the classes of items, by numbers or words, of which none is missing."""
-    array = as_array(owner, name, x, "(N,)")
-    require_classes(owner, name, array)
-    return array
+    require_classes(owner, name, x)
+    return as_array(owner, name, x, "(N,)")
 
 
 def as_numbers(

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.suggestions import require_classes
 from peaccel.metrics._numbers import as_array, as_numbers
 
 __all__ = ["Labels", "Relation", "Relevance", "as_relation"]
@@ -247,23 +248,14 @@ def as_relation(
 
 
 def _labels(owner: str, name: str, x: ArrayLike, shape: str) -> Array:
-    """Labels that are all numbers or all words: numpy would make words of a list of both, and objects of None."""
+    """Labels that are all numbers or all words, none missing: numpy would make words of a list of both."""
+    require_classes(owner, name, x)
     labels = as_array(owner, name, x, shape)
     if labels.dtype.kind in "OUS" and not (isinstance(x, np.ndarray) and labels.dtype.kind in "US"):
-        kinds = sorted({_kind(label) for label in np.asarray(x, object)} - {"missing"})
-        if "None" in kinds:
-            raise ValueError(f"{owner}: {name} holds None, expected a number or a word for each item")
+        kinds = sorted({"words" if isinstance(label, (str, bytes)) else "numbers" for label in np.asarray(x, object)})
         if len(kinds) > 1:
             raise ValueError(f"{owner}: {name} holds {' and '.join(kinds)}, expected all of one kind")
     return labels
-
-
-def _kind(label: object) -> str:
-    if isinstance(label, (str, bytes)):
-        return "words"
-    if label is None:
-        return "None"
-    return "numbers" if label == label else "missing"  # noqa: PLR0124  (NaN)
 
 
 def _codes(query: Ints, item: Ints, gallery: int, leave_one_out: bool) -> Ints:

@@ -7,6 +7,8 @@ accepted or rejected together.
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,8 @@ from peaccel.metrics._numbers import as_array, as_flags, as_numbers, require_len
 __all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_far", "verification_accuracy"]
 
 Array = NDArray[Any]
+
+SURPRISING = 4  # standard deviations, beyond which chance is one time in 30,000
 
 
 @dataclass(frozen=True)
@@ -313,6 +317,19 @@ def auroc(scores: Array, positive: Array) -> float:
     negative, won = np.sort(scores[~positive]), scores[positive]
     twice = np.searchsorted(negative, won, side="left").sum() + np.searchsorted(negative, won, side="right").sum()
     return int(twice) / (2 * len(negative) * len(won))
+
+
+def warn_if_reversed(owner: str, name: str, scores: Array, positive: Array) -> None:
+    """Say to the caller of the owner, which calls this, that scores look like distances: their AUC is below one half by
+    more than chance, SURPRISING standard deviations of independent scores that say nothing (Mann & Whitney, 1947).
+    """
+    count, won = len(scores), int(positive.sum())
+    if not 0 < won < count:
+        return
+    area = auroc(scores, positive)
+    if area < 0.5 - SURPRISING * math.sqrt((count + 1) / (12 * won * (count - won))):
+        what = f"their AUC is {area:.3f}, below one half by more than chance; expected higher = more similar, or surer"
+        warnings.warn(f"{owner}: {name} look reversed, as distances are: {what}", UserWarning, stacklevel=3)
 
 
 def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
 from peaccel._utils.arrays import Array, ArrayT, as_numpy, dtype_name, full, is_torch, namespace, require_same_kind
 from peaccel.distributions.checks import checked_k
 
-__all__ = ["Ranking", "best_first", "merge"]
+__all__ = ["Ranking", "best_first", "best_of_each_id", "merge"]
 
 LARGEST_ID = np.iinfo(np.int64).max
 
@@ -114,6 +114,22 @@ def best_first(scores: Array, ids: Array, *, by_row: bool) -> tuple[Array, Array
         order = along(order, along(key, order, -1).argsort(**stable), -1)
     found = np.take_along_axis(ids, as_numpy(order), -1) if _are_strings(ids) else along(ids, order, -1)
     return along(scores, order, -1), found
+
+
+def best_of_each_id(scores: Array, ids: Array, k: int) -> Ranking[Any]:
+    """The best k different ids of rankings [Q, R >= k] that hold integers repeatedly: each where it is first."""
+    there = as_numpy(ids)
+    order = there.argsort(1, kind="stable")
+    ascending = np.take_along_axis(there, order, 1)
+    left_out = np.empty(there.shape, bool)
+    np.put_along_axis(left_out, order, np.diff(ascending, prepend=-1, axis=1) == 0, 1)  # -1 as well
+    places: Array = left_out.argsort(1, kind="stable")[:, :k]
+    outside: Array = np.take_along_axis(left_out, places, 1)
+    if is_torch(scores):
+        places, outside = map(sys.modules["torch"].from_numpy, (places, outside))
+    along = namespace(scores).take_along_dim if is_torch(scores) else np.take_along_axis
+    where = namespace(scores).where
+    return Ranking(where(outside, -np.inf, along(scores, places, 1)), where(outside, -1, along(ids, places, 1)))
 
 
 def _are_strings(ids: Array) -> bool:

@@ -101,8 +101,10 @@ class Checkpointer:
         if "random.cuda" in self._held and torch.cuda.is_available():
             torch.cuda.set_rng_state(self._held["random.cuda"])
 
-    def restore(self, optimizer: torch.optim.Optimizer) -> NDArray[np.int64] | None:
-        """Put the optimizer of a resumed stage where it was.
+    def restore(
+        self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | None
+    ) -> NDArray[np.int64] | None:
+        """Put the optimizer of a resumed stage where it was, and in float16 the scale of its gradients.
 
         Returns
         -------
@@ -117,9 +119,18 @@ class Checkpointer:
                 _, i, name = key.split(".", 2)
                 state.setdefault(int(i), {})[name] = x
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        if scaler is not None:  # a state of before scales were kept has none
+            kept = {name: held.get(f"scaler.{name}", x) for name, x in scaler.state_dict().items()}
+            scaler.load_state_dict({name: torch.as_tensor(x).item() for name, x in kept.items()})
         return held["rows"].numpy() if "rows" in held else None
 
-    def write(self, at: TrainingState, optimizer: torch.optim.Optimizer | None, rows: NDArray[np.int64] | None) -> None:
+    def write(
+        self,
+        at: TrainingState,
+        optimizer: torch.optim.Optimizer | None,
+        rows: NDArray[np.int64] | None,
+        scaler: torch.amp.GradScaler | None,
+    ) -> None:
         """Write the state; the one before stays until this one is whole.
 
         Parameters
@@ -130,12 +141,16 @@ class Checkpointer:
             Its moments are kept; its rates follow from the settings. None between stages.
         rows
             The batches of the epoch that has begun, or None between epochs.
+        scaler
+            What scales gradients in float16; None in other dtypes, and between stages.
         """
         if not self._writes:
             return
         held = {f"module.{name}": x for name, x in self.everything.state_dict().items()}
         for i, state in () if optimizer is None else optimizer.state_dict()["state"].items():
             held |= {f"optimizer.{i}.{name}": torch.as_tensor(x) for name, x in state.items() if x is not None}
+        if scaler is not None:
+            held |= {f"scaler.{name}": torch.as_tensor(x) for name, x in scaler.state_dict().items()}
         held["random"] = torch.get_rng_state()
         if torch.cuda.is_available():
             held["random.cuda"] = torch.cuda.get_rng_state()

@@ -169,7 +169,7 @@ class _Run:
         module, wrapped = accelerator.prepare(_StageLoss(self.checkpointer.everything, stage), optimizer)
         if accelerator.scaler is None:  # then Accelerate steps as the optimizer does, but searches the disk at each
             wrapped = optimizer
-        rows = self.checkpointer.restore(optimizer)
+        rows = self.checkpointer.restore(optimizer, accelerator.scaler)
         movement, told = Movement(self.checkpointer.everything, stage), set[str]()
         while at.epoch < schedule.epochs and (options.patience is None or at.since <= options.patience):
             if rows is None:
@@ -208,7 +208,8 @@ class _Run:
     def _write(
         self, at: TrainingState, optimizer: torch.optim.Optimizer | None, rows: NDArray[np.int64] | None
     ) -> None:
-        self.checkpointer.write(replace(at, warnings=tuple(self.warnings)), optimizer, rows)
+        scaler = None if optimizer is None else self.accelerator.scaler
+        self.checkpointer.write(replace(at, warnings=tuple(self.warnings)), optimizer, rows, scaler)
 
     def _frozen(self, module: nn.Module, data: Data, at: TrainingState) -> Data:
         """Outputs of a module that does not learn, for all items, of which each is drawn once."""

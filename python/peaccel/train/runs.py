@@ -24,6 +24,7 @@ from peaccel._core import __version__
 from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
+from peaccel._utils.seeds import folded
 from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
 from peaccel.heads import Covariates
 from peaccel.methods.method import AtLeast0, Method, Training
@@ -200,7 +201,7 @@ def train(
     main = accelerator.is_main_process
     if main:
         check_folder(run.out, run.resume, (run.begin, run.weights, run.root))
-    torch.manual_seed(run.seed)
+    torch.manual_seed(folded(run.seed))
     backbone, features = _backbone(run)
     if parts is None:
         expected = None if backbone is None else input_of(backbone)

@@ -113,7 +113,7 @@ def test_faiss_reranker_takes_tensors_and_halves_and_gives_tensors(dtype):
 
 def test_a_gallery_prepared_for_another_score_is_refused():
     with pytest.raises(ValueError, match=r"^FaissReranker: gallery is prepared for score mls, got neg_sq_l2"):
-        pe.FaissReranker(flat_index(GALLERY), pe.prepare(GALLERY), "neg_sq_l2")
+        pe.FaissReranker(flat_index(GALLERY), pe.prepare(GALLERY), score="neg_sq_l2")
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,15 @@ def test_a_reference_for_another_score_is_refused():
     index.add(pe.first_stage_features(GALLERY, "mls"))
     reference = pe.first_stage_reference(GALLERY, "mls")
     with pytest.raises(ValueError, match=r"^FaissReranker: features are for score mls, got llr:prior_var=1"):
-        pe.FaissReranker(index, GALLERY, pe.scores.llr(prior_var=1), features=reference)
+        pe.FaissReranker(index, GALLERY, score=pe.scores.llr(prior_var=1), features=reference)
+
+
+def test_what_a_third_argument_would_mean_is_said_by_name():
+    reranker = pe.FaissReranker(flat_index(GALLERY), GALLERY)
+    for call in (
+        lambda: pe.FaissReranker.build(GALLERY, "Flat", "cosine"),
+        lambda: pe.FaissReranker(flat_index(GALLERY), GALLERY, "cosine"),
+        lambda: reranker.search(QUERIES, 5, 100),
+    ):
+        with pytest.raises(TypeError, match="positional argument"):
+            call()

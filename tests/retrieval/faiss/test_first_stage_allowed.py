@@ -84,7 +84,7 @@ def test_any_index_that_selects_finds_the_allowed(factory, own):
 @pytest.mark.parametrize("factory", ["Flat", "SQ8", "HNSW8", "IVF4,Flat"])
 @pytest.mark.parametrize("external", [False, True])
 def test_the_allowed_are_found_among_those_that_came_and_went(factory, external):
-    reranker = pe.FaissReranker.build(GALLERY, factory, "surrogate", ids=NAMES[:500] if external else None)
+    reranker = pe.FaissReranker.build(GALLERY, factory, first_stage="surrogate", ids=NAMES[:500] if external else None)
     thorough(reranker.index)
     names = NAMES.copy() if external else np.arange(520)
     reranker.add(MORE, names[500:] if external else None)
@@ -117,7 +117,7 @@ def test_an_exact_index_proposes_the_nearest_of_the_allowed():
 def test_a_graph_finds_few_of_many():
     gallery = make("normal_isotropic", 4000, 8, 3, dtype="float32")
     queries = make("normal_isotropic", 20, 8, 4, dtype="float32")
-    reranker = pe.FaissReranker.build(gallery, "HNSW8", "surrogate")
+    reranker = pe.FaissReranker.build(gallery, "HNSW8", first_stage="surrogate")
     for every in (2, 10, 50, 400):
         rows = np.arange(3, 4000, every)
         best = rows[pe.search(queries, gallery[rows], 5).ids]

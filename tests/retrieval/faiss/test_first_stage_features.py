@@ -124,15 +124,15 @@ def recall(reranker, score="mls", shortlist=100):
 
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_build_with_surrogates_finds_the_best_in_every_index(factory):
-    reranker = thorough(pe.FaissReranker.build(GALLERY, factory, "surrogate"))
+    reranker = thorough(pe.FaissReranker.build(GALLERY, factory, first_stage="surrogate"))
     assert recall(reranker) >= (0.85 if factory.startswith("PQ") else 0.99)  # four bits a number, of few items
     ranking = reranker.search(QUERIES, 5, shortlist=50)
     np.testing.assert_array_equal(pe.rescore(QUERIES, GALLERY, ranking.ids), ranking.scores)
 
 
 def test_an_index_by_distance_proposes_what_the_one_by_inner_product_does():
-    flat = pe.FaissReranker.build(GALLERY, "Flat", "surrogate")
-    sphere = pe.FaissReranker.build(GALLERY, "IVF1,Flat", "surrogate")
+    flat = pe.FaissReranker.build(GALLERY, "Flat", first_stage="surrogate")
+    sphere = pe.FaissReranker.build(GALLERY, "IVF1,Flat", first_stage="surrogate")
     for shortlist in (1, 10, 50):
         one, two = (r.search(QUERIES, 10, shortlist=shortlist) for r in (flat, sphere))
         assert_ranking(one, (two.scores, two.ids))
@@ -142,11 +142,11 @@ def test_surrogates_in_a_given_index_and_around_a_given_reference():
     index = faiss.IndexFlatIP(3 * 16 + 5)
     index.add(pe.first_stage_features(GALLERY))
     own = pe.FaissReranker(index, GALLERY, features="surrogate").search(QUERIES, 10, shortlist=20)
-    built = pe.FaissReranker.build(GALLERY, "Flat", "surrogate").search(QUERIES, 10, shortlist=20)
+    built = pe.FaissReranker.build(GALLERY, "Flat", first_stage="surrogate").search(QUERIES, 10, shortlist=20)
     assert_ranking(own, (built.scores, built.ids))
     unsure = pe.Normal(QUERIES.mu, 4 * QUERIES.var)
     reference = pe.first_stage_reference(GALLERY, queries=unsure)
-    around = pe.FaissReranker.build(GALLERY, "Flat", reference)
+    around = pe.FaissReranker.build(GALLERY, "Flat", first_stage=reference)
     assert around.features is reference
     best = pe.search(unsure, GALLERY, 10).ids
     found = [r.search(unsure, 10, shortlist=15).ids for r in (around, pe.FaissReranker.build(GALLERY, "Flat"))]
@@ -163,7 +163,9 @@ def test_items_come_and_go_and_search_is_exact_over_those_that_are_there(factory
     names = 1000 + 7 * np.random.default_rng(0).permutation(800)
     if not external:
         names = np.arange(800)
-    reranker = thorough(pe.FaissReranker.build(GALLERY, factory, first_stage, ids=names[:600] if external else None))
+    reranker = thorough(
+        pe.FaissReranker.build(GALLERY, factory, first_stage=first_stage, ids=names[:600] if external else None)
+    )
     present = dict(zip(names[:600].tolist(), range(600), strict=True))
     whole = pe.concat([GALLERY, MORE])
 
@@ -260,7 +262,7 @@ def test_every_index_that_changed_finds_what_one_made_anew_finds(factory, named,
 @pytest.mark.parametrize("first_stage", ["cosine", "surrogate"])
 @pytest.mark.parametrize("factory", ["Flat", "SQ8"])
 def test_items_that_take_their_own_place_are_proposed_as_before(factory, first_stage):
-    reranker = pe.FaissReranker.build(GALLERY, factory, first_stage)
+    reranker = pe.FaissReranker.build(GALLERY, factory, first_stage=first_stage)
     before = reranker.search(QUERIES, 5, shortlist=5)
     reranker.upsert(GALLERY[100:500], np.arange(100, 500))
     assert_ranking(reranker.search(QUERIES, 5, shortlist=5), before)
@@ -304,7 +306,7 @@ def test_an_index_that_takes_no_more_items_keeps_those_it_has(factory):
 
 def test_tensors_come_and_go():
     gallery, more, queries = (make("vmf", n, 8, n, dtype="float16", library="torch") for n in (50, 9, 4))
-    reranker = pe.FaissReranker.build(gallery, "Flat", "surrogate", "llr")
+    reranker = pe.FaissReranker.build(gallery, "Flat", first_stage="surrogate", score="llr")
     reranker.add(more)
     reranker.remove(range(10, 50))
     expected = pe.search(queries, pe.concat([gallery[:10], more]), 5, "llr")
@@ -325,7 +327,7 @@ def test_a_graph_goes_deep_enough_to_pass_removed_items():
 
 
 def test_items_off_the_sphere_are_found_later_but_found():
-    reranker = pe.FaissReranker.build(GALLERY, "IVF1,Flat", "surrogate")
+    reranker = pe.FaissReranker.build(GALLERY, "IVF1,Flat", first_stage="surrogate")
     far = pe.Normal(GALLERY.mu[:3] * 50, GALLERY.var[:3])
     ids = reranker.add(far)
     np.testing.assert_array_equal(reranker.search(far, 1, shortlist=603).ids[:, 0], ids)

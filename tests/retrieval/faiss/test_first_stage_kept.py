@@ -31,22 +31,22 @@ def in_index_with_ids():
 def in_index_of_surrogates():
     index = faiss.IndexFlatIP(3 * 16 + 5)
     index.add(pe.first_stage_features(GALLERY, LLR))
-    return pe.FaissReranker(index, pe.prepare(GALLERY, LLR), LLR, features="surrogate")
+    return pe.FaissReranker(index, pe.prepare(GALLERY, LLR), score=LLR, features="surrogate")
 
 
 def around_a_reference():
     unsure = pe.Normal(QUERIES.mu, 4 * QUERIES.var)
-    return pe.FaissReranker.build(GALLERY, "Flat", pe.first_stage_reference(GALLERY, queries=unsure))
+    return pe.FaissReranker.build(GALLERY, "Flat", first_stage=pe.first_stage_reference(GALLERY, queries=unsure))
 
 
 MAKERS = {
-    "means": lambda: pe.FaissReranker(flat_index(GALLERY), GALLERY, "neg_w2"),
+    "means": lambda: pe.FaissReranker(flat_index(GALLERY), GALLERY, score="neg_w2"),
     "ids in the index": in_index_with_ids,
     "surrogates in a given index": in_index_of_surrogates,
     "around a reference": around_a_reference,
     **{
         f"{factory} {stage} {ids}": lambda f=factory, s=stage, i=ids: pe.FaissReranker.build(
-            GALLERY, f, s, ids=IDS[:300] if i else None
+            GALLERY, f, first_stage=s, ids=IDS[:300] if i else None
         )
         for factory, stage, ids in (
             ("Flat", "cosine", ""),
@@ -126,7 +126,7 @@ def test_what_was_kept_goes_on_as_it_would_have(make_it, way, tmp_path):
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_arrays_stay_what_they_were(way, dtype, library, tmp_path):
     gallery, more, queries = (make("vmf", n, 8, n, dtype=dtype, library=library) for n in (40, 3, 4))
-    reranker = pe.FaissReranker.build(gallery, "Flat", "surrogate", "llr")
+    reranker = pe.FaissReranker.build(gallery, "Flat", first_stage="surrogate", score="llr")
     reranker.add(more)
     reranker.remove([2, 41])
     twin = way(reranker, tmp_path)
@@ -182,7 +182,7 @@ def test_tensors_that_are_part_of_larger_ones_are_kept_alone():
 
 
 def test_spawned_workers_take_it():
-    reranker = changed(pe.FaissReranker.build(GALLERY, "HNSW8", "surrogate", LLR))
+    reranker = changed(pe.FaissReranker.build(GALLERY, "HNSW8", first_stage="surrogate", score=LLR))
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         found = pool.submit(reranker.search, QUERIES, 5).result()
     assert_ranking(found, reranker.search(QUERIES, 5))
@@ -225,7 +225,7 @@ def test_ids_and_the_gallery_are_of_what_is_there(make_it, tmp_path):
 
 
 def test_its_repr_says_what_it_holds():
-    reranker = pe.FaissReranker.build(GALLERY, "Flat", "surrogate", LLR)
+    reranker = pe.FaissReranker.build(GALLERY, "Flat", first_stage="surrogate", score=LLR)
     reranker.remove([3, 4])
     assert repr(reranker) == (
         "FaissReranker(IndexFlat, Normal(N=300, D=16, diagonal, float32, numpy), 2 removed, "
@@ -287,7 +287,7 @@ def test_compacting_what_cannot_be_made_anew_changes_nothing():
 
 
 def small():
-    return pe.FaissReranker.build(GALLERY[:20], "Flat", "surrogate")
+    return pe.FaissReranker.build(GALLERY[:20], "Flat", first_stage="surrogate")
 
 
 def test_saving_again_replaces_what_was_saved(tmp_path):
@@ -338,7 +338,7 @@ def test_what_cannot_be_saved_leaves_what_was_there(tmp_path, monkeypatch):
     wide = pe.scores.llr(prior_var=np.ones((2, 2)))
     for score in (own, wide):
         with pytest.raises(ValueError, match=r"^FaissReranker.save: score (mls|llr.*) has no text that pe.scores.get"):
-            pe.FaissReranker(flat_index(GALLERY), GALLERY, score).save(folder)
+            pe.FaissReranker(flat_index(GALLERY), GALLERY, score=score).save(folder)
     shards = faiss.IndexShards(16)
     shards.add_shard(flat_index(GALLERY))
     for call in (lambda r: r.save(folder), pickle.dumps, copy.deepcopy):

@@ -25,7 +25,7 @@ TRUE = pe.search(QUERIES, GALLERY, 1, "cosine").ids
 
 
 def share_found(reranker, shortlist):
-    return float((reranker.search(QUERIES, 1, shortlist).ids == TRUE).mean())
+    return float((reranker.search(QUERIES, 1, shortlist=shortlist).ids == TRUE).mean())
 
 
 @pytest.mark.parametrize("shortlist", [10, 100, 400])
@@ -57,9 +57,11 @@ def test_an_index_of_the_caller_stays_as_it_is_set_and_finds_the_best(factory):
     index.train(unit)
     index.add(unit)
     set_to = getattr(getattr(index, "hnsw", index), "efSearch" if factory == "HNSW32" else "nprobe")
-    reranker = pe.FaissReranker(index, GALLERY, "cosine", features="unit")
+    reranker = pe.FaissReranker(index, GALLERY, score="cosine", features="unit")
     for shortlist in (10, 100, 400):
         assert share_found(reranker, shortlist) >= 0.985
     assert set_to == getattr(getattr(index, "hnsw", index), "efSearch" if factory == "HNSW32" else "nprobe")
     few = faiss.SearchParametersHNSW(efSearch=1) if factory == "HNSW32" else faiss.SearchParametersIVF(nprobe=1)
-    assert (reranker.search(QUERIES, 1, 10, params=few).ids == TRUE).mean() < 0.985  # what the caller says counts
+    assert (
+        reranker.search(QUERIES, 1, shortlist=10, params=few).ids == TRUE
+    ).mean() < 0.985  # what the caller says counts

@@ -32,7 +32,9 @@ def saved(folder, factory="Flat", kind="normal_diagonal", ids=None, **given):
 
 
 def assert_alike(mapped, reranker, queries):
-    assert_ranking(mapped.search(queries, 5, 20), tuple(map(to_numpy, reranker.search(queries, 5, 20))))
+    assert_ranking(
+        mapped.search(queries, 5, shortlist=20), tuple(map(to_numpy, reranker.search(queries, 5, shortlist=20)))
+    )
     np.testing.assert_array_equal(mapped.ids, reranker.ids)
 
 
@@ -44,8 +46,8 @@ def test_it_finds_what_it_finds_in_memory(factory, ids, tmp_path):
     assert_alike(mapped, reranker, queries)
     allowed = reranker.ids[::3]
     if factory not in ("PQ4x4", "NSG8"):  # in which FAISS selects nothing
-        expected = reranker.search(queries, 5, 20, allowed=allowed)
-        assert_ranking(mapped.search(queries, 5, 20, allowed=allowed), tuple(expected))
+        expected = reranker.search(queries, 5, shortlist=20, allowed=allowed)
+        assert_ranking(mapped.search(queries, 5, shortlist=20, allowed=allowed), tuple(expected))
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

@@ -175,13 +175,13 @@ def test_a_filter_leaves_out_what_does_not_fulfil_it(gallery, factory):
 def test_an_index_proposes_what_a_reranker_s_proposes(gallery, factory, first_stage):
     gallery.compact()
     gallery.build_index(factory, first_stage)
-    reranker = pe.FaissReranker.build(gallery.items, factory, first_stage, recall=None)
+    reranker = pe.FaissReranker.build(gallery.items, factory, first_stage=first_stage, recall=None)
     for shortlist in (5, 20):
-        expected, found = (r.search(QUERIES, 5, shortlist) for r in (reranker, gallery))
+        expected, found = (r.search(QUERIES, 5, shortlist=shortlist) for r in (reranker, gallery))
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_array_equal(found.scores, expected.scores)
     again = pe.Gallery.open(gallery.info()["path"])
-    np.testing.assert_array_equal(again.search(QUERIES, 5, 20).ids, found.ids)
+    np.testing.assert_array_equal(again.search(QUERIES, 5, shortlist=20).ids, found.ids)
 
 
 def test_what_an_index_has_not_seen_is_scored_exactly(gallery):
@@ -314,7 +314,7 @@ META = {"year": [1], "place": ["Rome"]}
         (lambda g: g.search_exact(QUERIES.mu, 1), "mls: queries must be a distribution, got ndarray; .*"),
         (lambda g: g.search_exact(QUERIES, 1, "hib:a=1,b=0,n=4,seed=1"), "hib: draws by the number of a row, .*"),
         (lambda g: g.search_exact(QUERIES, 1, filter="yer > 3"), "Gallery: filter 'yer > 3': .*No field named yer.*"),
-        (lambda g: g.search(QUERIES, 1, 0), "mls: shortlist is 0, expected 1 .. 2147483647"),
+        (lambda g: g.search(QUERIES, 1, shortlist=0), "mls: shortlist is 0, expected 1 .. 2147483647"),
         (lambda g: g.rescore(QUERIES, [[1, 999]] * Q), "Gallery.rescore: ids hold 999, which no item has"),
         (lambda g: g.rerank(QUERIES, [1, 2], 3), r"Gallery.rerank: ids have shape \(2,\), expected \(5, K\): .*"),
         (lambda g: g.build_index("Flet"), "Gallery.build_index: factory 'Flet' is not a FAISS factory string"),

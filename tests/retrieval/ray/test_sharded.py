@@ -191,20 +191,22 @@ def test_shards_with_an_index_rerank_what_that_proposes(ids, cluster, tmp_path):
     names = np.arange(114) if ids is None else ids
     expected = pe.search(queries, gallery, 6)
     for shortlist in (None, 120):
-        assert_ranking(shards.search(queries, 6, shortlist), (expected.scores, names[expected.ids]), f"{shortlist}")
-    few = [one.search(queries, 6, 8) for one in parts]
+        assert_ranking(
+            shards.search(queries, 6, shortlist=shortlist), (expected.scores, names[expected.ids]), f"{shortlist}"
+        )
+    few = [one.search(queries, 6, shortlist=8) for one in parts]
     scores, places = pe.merge(
         [pe.Ranking(x.scores, np.arange(24).reshape(4, 6) + 24 * i) for i, x in enumerate(few)], 6
     )
     offset = 50 if ids is None else ""
     found = np.concatenate([few[0].ids.ravel(), (few[1].ids + offset).ravel() if ids is None else few[1].ids.ravel()])
-    assert_ranking(shards.search(queries, 6, 8), (scores, found[places]))
+    assert_ranking(shards.search(queries, 6, shortlist=8), (scores, found[places]))
     np.testing.assert_array_equal(shards.rescore(queries, names[expected.ids]), expected.scores)
     with pytest.raises(
         ValueError, match=r"^ShardedGallery: shard 1 \(Normal\(N=64.* has no index, expected shortlist=None$"
     ):
         ShardedGallery([parts[0], gallery[50:]] if ids is None else [parts[0], (gallery[50:], ids[50:])]).search(
-            queries, 6, 8
+            queries, 6, shortlist=8
         )
     with pytest.raises(
         ValueError, match=r"^ShardedGallery: shard 0 \(.*first\): is a reranker of score mls in the dtype"

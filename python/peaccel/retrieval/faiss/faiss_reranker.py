@@ -21,7 +21,7 @@ from peaccel.retrieval.faiss.items import Ids, RowsAndIds, StoredItems, StoredIt
 from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_features, first_vectors
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.retrieval.ranking import Ranking
+from peaccel.retrieval.ranking import Ranking, best_of_each_id
 from peaccel.scores import Score, named
 
 __all__ = ["FaissReranker"]
@@ -52,7 +52,9 @@ class FaissReranker(Generic[ArrayT]):
         A name, ``"name:param=number"`` or a `Score`; higher = more similar.
     ids
         [G], all different. Integers: the ids that the index returns for the gallery's rows. Strings: names of these
-        rows, which the index returns. None: the items go by their rows.
+        rows, which the index returns. None: those of an IDMap, else the items go by their rows. Where several items of
+        an IDMap or IVF share an id, as photographs of a person do, `search` returns different ids, each by the best of
+        its items, all of which are scored where the index proposes one; such items cannot come or go.
     features
         How queries (and added items) become the index's vectors: "mu", "unit" (mu scaled to norm 1), "surrogate"
         for an index by inner product of ``first_stage_features(gallery, score)``, a `FirstStageReference` for one of
@@ -63,8 +65,8 @@ class FaissReranker(Generic[ArrayT]):
     TypeError
         index is not a FAISS index; gallery is not a distribution; the score has no surrogate.
     ValueError
-        index, gallery and ids of different sizes; repeated ids; unknown features, or for another score; a file that
-        holds no index.
+        index, gallery and ids of different sizes; repeated ids; ids other than those that an IDMap or an IVF holds;
+        unknown features, or for another score; a file that holds no index.
     FileNotFoundError, ImportError
         No such file; FAISS is not installed.
 
@@ -96,6 +98,7 @@ class FaissReranker(Generic[ArrayT]):
         self,
         index: Any,
         gallery: Distribution[ArrayT] | Prepared[ArrayT],
+        *,
         score: str | Score | None = None,
         ids: ArrayLike | None = None,
         features: FirstStage = "mu",
@@ -136,6 +139,7 @@ class FaissReranker(Generic[ArrayT]):
         cls,
         gallery: Distribution[KindT],
         factory: str = "HNSW32",
+        *,
         first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
         score: str | Score | None = None,
         ids: ArrayLike | None = None,
@@ -203,6 +207,7 @@ class FaissReranker(Generic[ArrayT]):
         self,
         queries: Distribution[ArrayT],
         k: int,
+        *,
         shortlist: int = 100,
         params: Any = None,
         allowed: ArrayLike | None = None,
@@ -257,9 +262,10 @@ class FaissReranker(Generic[ArrayT]):
         planned = plan(queries, self._prepared, self.score, detach=True)
         k, shortlist = checked_k(self.score.name, k), checked_k(self.score.name, shortlist, "shortlist")
         choice = self._indexed.choice(params, allowed)
-        proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice)
+        proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice, k)
+        shared = self._items.share_ids
         try:
-            scores, rows = planned.best(proposed, k)
+            scores, rows = planned.best(proposed, max(k, proposed.shape[1]) if shared else k)
         except ValueError:
             size = len(self._items)
             if (proposed >= size).any():
@@ -268,7 +274,8 @@ class FaissReranker(Generic[ArrayT]):
             raise
         if shortlist < k:  # also where all that are allowed were scored, and more could be returned
             scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
-        found = Ranking(scores, self._items.ids_of_rows(rows))
+        ids = self._items.ids_of_rows(rows)
+        found = best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids)
         return found if accept is None else accept.select(found)
 
     # -- items ---------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ __all__ = [
     "by_lists",
     "deep_enough",
     "graph",
+    "held_ids",
     "id_selector",
     "mapped",
     "moved_to_gpu",
@@ -272,6 +273,27 @@ def by_lists(index: Any) -> bool:
     faiss = _faiss()
     index = faiss.downcast_index(index)
     return by_lists(index.index) if isinstance(index, faiss.IndexPreTransform) else isinstance(index, faiss.IndexIVF)
+
+
+def held_ids(index: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]] | None, bool]:
+    """The ids [G] that an index on the CPU returns, and whether they are in the order in which items were added; None
+    where FAISS cannot say them.
+    """
+    faiss = _faiss()
+    if not isinstance(index, faiss.Index):
+        return None, False
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return held_ids(index.index)
+    if isinstance(index, faiss.IndexIDMap):
+        return faiss.vector_to_array(index.id_map), True
+    if not isinstance(index, faiss.IndexIVF):
+        return None, False
+    lists = index.invlists
+    sizes = ((i, lists.list_size(i)) for i in range(index.nlist))
+    parts = [faiss.rev_swig_ptr(lists.get_ids(i), size).copy() for i, size in sizes if size]
+    ids = np.concatenate([np.empty(0, np.int64), *parts])
+    return (ids if len(ids) == index.ntotal else None), False  # an index without duplicates lists one of each
 
 
 # -- building ----------------------------------------------------------------------------------------------------------

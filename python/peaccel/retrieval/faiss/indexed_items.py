@@ -52,8 +52,7 @@ class Indexed:
         if on_gpu:
             checked = None if ids is None else checked_ids("FaissReranker", ids, len(gallery), "integers")
             return cls(index, StoredItemsOnGpu(gallery, checked))
-        checked = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
-        return cls(index, StoredItems(gallery, checked, by_row=checked is None or checked.dtype.kind == "U"))
+        return cls(index, _items(index, gallery, ids))
 
     @property
     def on_gpu(self) -> bool:
@@ -86,11 +85,24 @@ class Indexed:
             return AllowedItems(rows, faiss_index.row_selector(rows, len(self.items)))
         return AllowedItems(rows, faiss_index.id_selector(self.items.ids_of_rows(rows)))
 
-    def proposed(self, vectors: Array, shortlist: int, params: Any, choice: AllowedItems | None) -> Array:
+    def proposed(self, vectors: Array, shortlist: int, params: Any, choice: AllowedItems | None, ids: int = 1) -> Array:
         """The rows [Q, S] of items that may be found and that the index thinks best; -1 for none.
 
-        Each query has as many of them as there are, up to the shortlist, as far as the index can find them.
+        Each query has as many of them as there are, up to the shortlist, as far as the index can find them. Where items
+        share ids, it has all items of the ids that are proposed, of so many ids at least.
         """
+        rows = self._proposed(vectors, shortlist, params, choice)
+        if not self.items.share_ids:
+            return rows
+        assert isinstance(self.items, StoredItems)
+        most = self.index.ntotal if choice is None else len(choice.rows)
+        ids = min(ids, shortlist)
+        while shortlist < most and (self.items.count_ids(rows) < ids).any():
+            shortlist = min(2 * shortlist, most)
+            rows = self._proposed(vectors, shortlist, params, choice)
+        return rows if choice is None else np.where(np.isin(rows, choice.rows), rows, -1)
+
+    def _proposed(self, vectors: Array, shortlist: int, params: Any, choice: AllowedItems | None) -> Array:
         index, items = self.index, self.items
         if choice is None:
             own = params if params is not None or self.on_gpu else faiss_index.deep_enough(index, shortlist)
@@ -127,6 +139,8 @@ class Indexed:
             raise TypeError(f"FaissReranker.{verb}: {what}; FaissReranker.load without mmap has them in memory")
         if not isinstance(self.items, StoredItems):
             raise TypeError(f"FaissReranker.{verb}: the gallery is on a GPU, where items cannot come or go")
+        if self.items.share_ids:
+            raise TypeError(f"FaissReranker.{verb}: items share ids, expected one item an id where they come or go")
         return self.items
 
     def require_changeable(self, verb: str) -> None:
@@ -175,6 +189,31 @@ class Indexed:
             faiss_index.refill(self.index, vectors)
         self.items = items
         self._present = None
+
+
+def _items(index: Any, gallery: Distribution, ids: Array | None) -> StoredItems:
+    """The items of an index on the CPU, by ids that fit what the index holds, as far as FAISS can say that."""
+    size = len(gallery)
+    held, in_order = faiss_index.held_ids(index)
+    ascending = None if held is None else np.sort(held)
+    ordered = held if in_order else ascending
+    are_rows = ordered is None or np.array_equal(ordered, np.arange(size))
+    if in_order and ids is None and not are_rows:
+        ids = held
+    repeats = ascending is not None and bool((ascending[1:] == ascending[:-1]).any())
+    checked = None if ids is None else checked_ids("FaissReranker", ids, size, repeats=repeats)
+    if checked is None or checked.dtype.kind == "U":
+        if held is not None and not are_rows:
+            got = "None" if checked is None else "strings"
+            what = f"must be those that index returns, such as {held[0]}, in the order of gallery, got {got}"
+            raise ValueError(f"FaissReranker: ids {what}")
+        return StoredItems(gallery, checked, by_row=True)
+    if ascending is not None and not np.array_equal(np.sort(checked), ascending):
+        differing = np.sort(checked) != ascending
+        id = min(np.sort(checked)[differing][0], ascending[differing][0])
+        got, expected = ((x == id).sum() for x in (checked, ascending))
+        raise ValueError(f"FaissReranker: ids hold {id} {got} times, expected {expected} times as in index")
+    return StoredItems(gallery, checked, by_row=False, share_ids=repeats)
 
 
 def _restored(index: bytes, items: RowsAndIds) -> Indexed:

@@ -31,6 +31,8 @@ class RowsAndIds(Protocol):
 
     by_row: bool
     """Whether labels are rows, rather than ids."""
+    share_ids: bool
+    """Whether several items have one id, as photographs of a person."""
     removed: int
     """How many rows are of items that were removed."""
 
@@ -54,7 +56,7 @@ class RowsAndIds(Protocol):
         """Whether items were given ids; else these are the numbers of their rows."""
 
     def rows_of_labels(self, labels: Array) -> Array:
-        """The rows of what an index returned; -1 where the item was removed.
+        """The rows of what an index returned; -1 where the item was removed. Of ids that items share, all rows.
 
         An unknown id is a ValueError on the CPU. On a GPU, for whose values nobody waits, it becomes the number of
         rows. Rows beyond the gallery stay as they are: the kernel that is given them refuses or scores them as NaN.
@@ -85,6 +87,8 @@ class StoredItems:
         For each row whether the item is still there; by default all are.
     next_id
         The id that the next item gets; None where new items come with ids. Where rows are ids, by default the next row.
+    share_ids
+        Whether several items have one id; then ids are integers that the index returns, and items stay as they are.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class StoredItems:
         by_row: bool,
         live: Bools | None = None,
         next_id: int | None = None,
+        share_ids: bool = False,
     ) -> None:
         size = len(gallery)
         self._like = gallery
@@ -104,7 +109,7 @@ class StoredItems:
         self._live: Array = np.ones(size, bool) if live is None else live
         self._sorted: tuple[Ids, Ints] | None = None  # ids in ascending order and their rows, made at the first lookup
         self._recent: dict[int | str, int] = {}  # the rows of ids that were added since `_sorted` was made
-        self.by_row = by_row
+        self.by_row, self.share_ids = by_row, share_ids
         self.next_id = size if ids is None and next_id is None else next_id
         self.removed = size - int(np.count_nonzero(self._live))
 
@@ -115,7 +120,7 @@ class StoredItems:
         gallery = self.gallery
         if is_torch(gallery.mu):  # a tensor is pickled with all the memory that it is a view of
             gallery = gallery._map(lambda x: x.clone())
-        return StoredItems, (gallery, self.table, self.by_row, self.live, self.next_id)
+        return StoredItems, (gallery, self.table, self.by_row, self.live, self.next_id, self.share_ids)
 
     @property
     def gallery(self) -> Distribution:
@@ -171,13 +176,17 @@ class StoredItems:
         rows[~self.live[rows]] = -1
         return rows
 
-    def _looked_up(self, ids: Ids) -> Ints:
-        """The rows of ids, some perhaps of items that were removed since; -1 where there never was such an item."""
+    def _ascending(self) -> tuple[Ids, Ints]:
+        """Ids in ascending order and their rows, but those that were added since."""
         if self._sorted is None or len(self._recent) > max(1024, len(self._sorted[0]) // 8):
             live = np.flatnonzero(self.live)
             order = live[np.argsort(self._ids[live], kind="stable")]
             self._sorted, self._recent = (self._ids[order], order), {}
-        ascending, places = self._sorted
+        return self._sorted
+
+    def _looked_up(self, ids: Ids) -> Ints:
+        """The rows of ids, some perhaps of items that were removed since; -1 where there never was such an item."""
+        ascending, places = self._ascending()
         rows = np.full(ids.shape, -1)
         if len(ascending):
             # Longer strings than there are would have all of them copied; cut, they differ from what is found.
@@ -199,7 +208,27 @@ class StoredItems:
         if not ((rows >= 0) | (labels < 0)).all():
             unknown = labels[(rows < 0) & (labels >= 0)][0]
             raise ValueError(f"FaissReranker: index returned id {unknown}, which ids lacks")
+        return self._all_rows(labels) if self.share_ids else rows
+
+    def _all_rows(self, labels: Ints) -> Ints:
+        """The rows [Q, R] of all items that have these ids [Q, S]; -1 after the last of a query."""
+        ascending, places = self._ascending()
+        labels = np.sort(labels, 1)
+        first, last = (ascending.searchsorted(labels, side) for side in ("left", "right"))
+        counts = np.where((labels >= 0) & (np.diff(labels, prepend=-1, axis=1) > 0), last - first, 0)
+        ends = counts.cumsum(1)
+        rows = np.full((len(labels), ends[:, -1].max(initial=0)), -1)
+        # Within a query the rows of an id stand beside each other, from where those of the ids before it end.
+        held = np.arange(rows.shape[1]) < ends[:, -1:]
+        moved = np.repeat((first - (ends - counts)).ravel(), counts.ravel())
+        rows[held] = places[moved + np.nonzero(held)[1]]
         return rows
+
+    def count_ids(self, rows: Ints) -> Ints:
+        """How many different ids items in these rows [Q, R] have."""
+        ids = np.sort(self.ids_of_rows(rows), 1)
+        counts: Ints = (np.diff(ids, prepend=-1, axis=1) > 0).sum(1)
+        return counts
 
     def has(self, id: int | str) -> bool:
         if isinstance(id, str) != self.are_strings or (isinstance(id, int) and not 0 <= id <= LARGEST_ID):
@@ -220,7 +249,8 @@ class StoredItems:
         if given.dtype == bool:
             masked: Ints = np.flatnonzero(self.live)[given]
             return masked
-        rows = self.rows_of_ids(given if self.are_strings else given.astype(np.int64, copy=False))
+        asked: Ids = given if self.are_strings else given.astype(np.int64, copy=False)
+        rows = self._all_rows(asked[None]) if self.share_ids else self.rows_of_ids(asked)
         return np.unique(rows[rows >= 0])
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -296,6 +326,7 @@ class StoredItemsOnGpu:
     """`RowsAndIds` of a gallery on a GPU, whose items stay as they are; ids are looked up on the GPU too."""
 
     removed = 0
+    share_ids = False
 
     def __init__(self, gallery: Distribution, ids: Ints | None = None, by_row: bool = False) -> None:
         self.gallery = self.present = gallery
@@ -331,8 +362,10 @@ class StoredItemsOnGpu:
         return not isinstance(id, str) and bool((self.ids == id).any())
 
 
-def checked_ids(owner: str, ids: Array, size: int | None = None, expected: str = "integers or strings") -> Ids:
-    """ids [size], which must be all different: integers as int64, none negative, or strings, none empty."""
+def checked_ids(
+    owner: str, ids: Array, size: int | None = None, expected: str = "integers or strings", *, repeats: bool = False
+) -> Ids:
+    """ids [size]: integers as int64, none negative, or strings, none empty; all different unless they may repeat."""
     given = _given(owner, "ids", ids)
     given = given if given.size else given.astype(str if expected == "strings" else np.int64)  # of an empty list
     known = given.dtype.kind in ("U" if expected == "strings" else "iu" if expected == "integers" else "iuU")
@@ -346,7 +379,7 @@ def checked_ids(owner: str, ids: Array, size: int | None = None, expected: str =
         raise ValueError(f"{owner}: ids hold {held}, expected {range}")
     ordered = np.sort(given)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(repeated):
+    if len(repeated) and (strings or not repeats):
         raise ValueError(f"{owner}: ids hold {repeated[0]} twice")
     return given if strings else given.astype(np.int64)
 

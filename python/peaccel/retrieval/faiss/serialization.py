@@ -63,6 +63,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, prepared: Prepar
             "dtype": dtype_name(gallery.mu),
             "by_row": items.by_row,
             "following": items.next_id,
+            "share_ids": items.share_ids,
             **about_features(vectors.features),
             "radius": vectors.radius,
             "pack": prepared.packed,
@@ -150,7 +151,7 @@ def _items(about: dict[str, Any], arrays: dict[str, Array]) -> StoredItems:
     for name, x in (("live", live), ("ids", ids)):
         if x is not None and x.shape != (len(gallery),):
             raise ValueError(f"{name} has shape {x.shape}, expected ({len(gallery)},) like the gallery")
-    return StoredItems(gallery, ids, about["by_row"], live, about["following"])
+    return StoredItems(gallery, ids, about["by_row"], live, about["following"], about.get("share_ids", False))
 
 
 def _as_saved(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:

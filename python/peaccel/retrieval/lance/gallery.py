@@ -488,9 +488,9 @@ class Gallery:
         self,
         queries: Distribution,
         k: int,
+        *,
         shortlist: int = 100,
         score: str | Score | None = None,
-        *,
         params: Any = None,
         filter: str | None = None,
     ) -> Ranking[Numpy]:

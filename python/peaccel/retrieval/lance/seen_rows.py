@@ -169,6 +169,7 @@ def is_damaged(folder: Path) -> bool:
 class _Allowed:
     """The rows of an index that may be found, as a search of `Indexed` needs them."""
 
+    share_ids = False
     by_row = True
 
     def __init__(self, allowed: Bools) -> None:

@@ -128,7 +128,7 @@ class IndexedPart(GalleryPart):
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
         if shortlist is None:
             return super().search(queries, k, None, start)
-        scores, ids = self._reranker.search(queries, k, shortlist)
+        scores, ids = self._reranker.search(queries, k, shortlist=shortlist)
         return scores, np.where(ids < 0, -1, ids + start) if self._ids is None else ids
 
 
@@ -155,7 +155,7 @@ class StoredPart(GalleryPart):
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
         if shortlist is None:
             return tuple(self._stored.search_exact(queries, k, self._score))
-        return tuple(self._stored.search(queries, k, shortlist, self._score))
+        return tuple(self._stored.search(queries, k, shortlist=shortlist, score=self._score))
 
     def rerank(self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0) -> tuple[NDArray[Any], ...]:
         mine = self._are_here(candidates)

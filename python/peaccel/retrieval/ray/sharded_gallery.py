@@ -375,8 +375,8 @@ class ShardedGallery:
         self,
         queries: Items,
         k: int,
-        shortlist: int | None = None,
         *,
+        shortlist: int | None = None,
         timeout: float = 60.0,
         partial: bool = False,
     ) -> ShardedRanking:
