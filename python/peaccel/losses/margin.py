@@ -358,11 +358,11 @@ class VMFFL(ClassDirections[VonMisesFisher | Normal]):
 
 def turned(cosine: Tensor, margin: float | Tensor, beyond: Beyond) -> Tensor:
     """cos(theta + margin) from cos(theta), with its continuation where theta + margin exceeds pi."""
-    margin = torch.as_tensor(margin, dtype=cosine.dtype, device=cosine.device)
+    turn, lift = (margin.cos(), margin.sin()) if isinstance(margin, Tensor) else (math.cos(margin), math.sin(margin))
     # The root's slope is infinite at 0. Below the floor, the rounding of a cosine, the root is constant.
     sine = ((1 - cosine) * (1 + cosine)).clamp(min=torch.finfo(cosine.dtype).eps).sqrt()
-    away = cosine - margin * margin.sin() if beyond == "linear" else cosine
-    return torch.where(cosine > -margin.cos(), cosine * margin.cos() - sine * margin.sin(), away)
+    away = cosine - margin * lift if beyond == "linear" else cosine
+    return torch.where(cosine > -turn, cosine * turn - sine * lift, away)
 
 
 def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:
