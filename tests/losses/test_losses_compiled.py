@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loss_cases import CASES, classes
+from loss_cases import CASES, KINDS, classes
 from torch.nn.functional import normalize
 
 import peaccel as pe
@@ -13,13 +13,6 @@ from peaccel.retrieval.plan import plan
 # Of items 0 to 2 there is one of another class, so that what MarginLoss draws is the same each time; 3 is alone.
 LABELS = torch.tensor([0, 0, 0, 1])
 MU, KAPPA = normalize(torch.randn(4, 6, generator=torch.Generator().manual_seed(0))), torch.tensor([1.0, 4, 2, 9])
-KINDS = {
-    "point": lambda mu, kappa: pe.Point(3 * mu),
-    "isotropic": lambda mu, kappa: pe.Normal(mu, 1 / kappa),
-    "diagonal": lambda mu, kappa: pe.Normal(mu, mu**2 + 1 / kappa[:, None]),
-    "vmf": pe.VonMisesFisher,
-    "scaled": pe.Scaled,
-}
 
 
 def test_every_loss_has_a_case():

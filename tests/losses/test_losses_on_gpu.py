@@ -7,8 +7,7 @@ gives, while no operator is called whose shape depends on values.
 
 import pytest
 import torch
-from loss_cases import CASES, CLASSES, DIM
-from test_losses_compiled import KINDS
+from loss_cases import CASES, CLASSES, DIM, KINDS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import normalize
