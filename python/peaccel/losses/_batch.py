@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from peaccel import ops, retrieval
 from peaccel.distributions import Distribution, Point
+from peaccel.losses._directions import directions
 from peaccel.losses.base import same_class_pairs
 from peaccel.retrieval.plan import plan
 from peaccel.scores import Score
@@ -238,7 +238,7 @@ def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score) -> T
 
 def unit_means(d: Distribution) -> Point:
     """The directions of the means; of a mean 0 it is 0, with gradient 0."""
-    return Point(normalize(d.mu))
+    return Point(directions(d.mu))
 
 
 def square_distances(d: Distribution) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from peaccel import retrieval, scores
 from peaccel.distributions import NonIsotropicVonMisesFisher, Point, VonMisesFisher
 from peaccel.heads import from_embedding
+from peaccel.losses._directions import directions
 from peaccel.losses.base import Loss, processes, require_kind
 
 __all__ = ["ProxyNCAPP"]
@@ -155,7 +156,7 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
 
     def proxies(self) -> VonMisesFisher[Tensor] | NonIsotropicVonMisesFisher[Tensor] | Point[Tensor]:
         """The C proxies; points for the distance cos, which knows no concentration."""
-        mu = normalize(self.directions)
+        mu = directions(self.directions)
         if self.log_concentration is None:
             return Point(mu)
         kappa = FLOOR + self.log_concentration.exp()

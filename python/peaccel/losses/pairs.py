@@ -244,6 +244,6 @@ class MarginLoss(Loss[Distribution]):
         at = apart.clamp(self.cutoff, self.far)
         log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)
         shares = log_weights.masked_fill(~near, -math.inf).softmax(1).cumsum(1)
-        normals = sample(Normal(torch.zeros_like(apart), torch.ones_like(apart[:, 0])), 1, seed)[0]
+        normals = sample(Normal(torch.zeros_like(apart), 1.0), 1, seed)[0]
         drawn = torch.searchsorted(shares, torch.special.ndtr(normals), right=True).clamp(max=apart.shape[1] - 1)
         return drawn, near.gather(1, drawn)
