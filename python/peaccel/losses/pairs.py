@@ -146,9 +146,9 @@ class MultiSimilarity(Loss[Distribution]):
         cosines = unit @ unit.T
         near = entries_of_classes(cosines, rows)
         far = cosines.detach().masked_fill(labels[:, None] == labels, -math.inf)
-        hardest = far.amax(1, keepdim=True)
-        easiest = near.detach().masked_fill(~counted, math.inf).amin(1, keepdim=True)
-        dropped = ~counted | (near.detach() >= hardest + self.margin)
+        hardest, others = far.amax(1, keepdim=True), ~counted
+        easiest = near.detach().masked_fill(others, math.inf).amin(1, keepdim=True)
+        dropped = others | (near.detach() >= hardest + self.margin)
         positive = _soft_hinge(near, dropped, -self.alpha, self.threshold)
         return (positive + _soft_hinge(cosines, far <= easiest - self.margin, self.beta, self.threshold)).mean()
 

@@ -379,7 +379,7 @@ class _Report:
         """Report the steps that were not; FloatingPointError names the first whose loss is not finite."""
         unread, self.unread, self.since = self.unread, [], perf_counter()
         read = torch.cat([values for *_, values in unread]).cpu() if unread else torch.empty(0)
-        of_steps = read.split([len(values) for *_, values in unread])
+        of_steps = torch.split(read, [len(values) for *_, values in unread])
         for (at, rows, names, _), values in zip(unread, of_steps, strict=True):
             terms = dict(zip(names, values, strict=True))
             total = terms.pop("the sum")
