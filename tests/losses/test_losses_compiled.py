@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loss_cases import CASES, classes
+from loss_cases import CASES, KINDS, classes
 from torch.nn.functional import normalize
 
 import peaccel as pe
@@ -13,13 +13,6 @@ from peaccel.retrieval.plan import plan
 # Of items 0 to 2 there is one of another class, so that what MarginLoss draws is the same each time; 3 is alone.
 LABELS = torch.tensor([0, 0, 0, 1])
 MU, KAPPA = normalize(torch.randn(4, 6, generator=torch.Generator().manual_seed(0))), torch.tensor([1.0, 4, 2, 9])
-KINDS = {
-    "point": lambda mu, kappa: pe.Point(3 * mu),
-    "isotropic": lambda mu, kappa: pe.Normal(mu, 1 / kappa),
-    "diagonal": lambda mu, kappa: pe.Normal(mu, mu**2 + 1 / kappa[:, None]),
-    "vmf": pe.VonMisesFisher,
-    "scaled": pe.Scaled,
-}
 
 
 def test_every_loss_has_a_case():
@@ -58,9 +51,7 @@ UNEVEN = torch.tensor([4, 0, 4, 7, 0, 4, 1])
 @pytest.mark.parametrize(
     ("make", "kind"), [(losses.NegativeMLS, "isotropic"), (losses.NegativeMLS, "vmf"), (losses.HIB, "diagonal")]
 )
-@pytest.mark.parametrize("all_listed", [False, True])
-def test_scores_of_classes_of_any_size_compiled(monkeypatch, make, kind, all_listed):
-    """By lists of the classes' rows, and by those of all rows as for CUDA, which do not differ in what they hold."""
+def test_scores_of_classes_of_any_size_compiled(make, kind):
     loss = make()
     mu = torch.randn(len(UNEVEN), 5, generator=torch.Generator().manual_seed(1))
     leaves = [mu.requires_grad_(), (mu.detach().norm(dim=1) + 0.2).requires_grad_(), *loss.parameters()]
@@ -69,12 +60,6 @@ def test_scores_of_classes_of_any_size_compiled(monkeypatch, make, kind, all_lis
         return 3 * loss(KINDS[kind](*leaves[:2]), UNEVEN, seed=5)
 
     expected = of()
-    if all_listed:
-        by_class = _batch._candidates_of_classes
-        monkeypatch.setattr(_batch, "_candidates_of_classes", lambda _, *given: _batch._all_candidates(*given))
-        rows, every = (f("", UNEVEN) for f in (by_class, _batch._candidates_of_classes))
-        assert every.shape == (len(UNEVEN), len(UNEVEN)) != rows.shape
-        assert [sorted(x[x >= 0].tolist()) for x in rows] == [sorted(x[x >= 0].tolist()) for x in every]
     torch._dynamo.reset()
     compiled = torch.compile(of, fullgraph=True, backend="aot_eager")
     found = compiled()

@@ -224,22 +224,21 @@ def test_margin_loss_of_drawn_negatives():
 def test_negatives_are_drawn_inverse_to_how_common_their_distance_is(dim, near):
     distances = torch.tensor([0, 0.1, *near, 1.5])
     different = torch.tensor([False, False, *[True] * 6])
-    loss, anchors = MarginLoss(), torch.zeros(20_000, dtype=torch.int64)
-    drawn, any_near = loss._negatives(distances[None], different[None], anchors, dim, seed=1)
+    loss, (apart, other) = MarginLoss(), (x.expand(2_500, -1) for x in (distances, different))
+    drawn, near_enough = loss._negatives(apart, other, dim, seed=1)
     at = np.maximum(near, 0.5)
     weights = at ** (2.0 - dim) * (1 - at**2 / 4) ** ((3.0 - dim) / 2)
-    counts = np.bincount(drawn.numpy(), minlength=8)
-    assert counts[[0, 1, 7]].sum() == 0 and any_near.all()
-    assert stats.chisquare(counts[2:7], len(anchors) * weights / weights.sum()).pvalue > 0.01
-    far = different & (distances > 1.4)
-    assert not loss._negatives(distances[None], far[None], anchors, dim, seed=1)[1].any()
+    counts = np.bincount(drawn.numpy().ravel(), minlength=8)
+    assert counts[[0, 1, 7]].sum() == 0 and near_enough.all()
+    assert stats.chisquare(counts[2:7], counts.sum() * weights / weights.sum()).pvalue > 0.01
+    assert not loss._negatives(apart, other & (apart > 1.4), dim, seed=1)[1].any()
 
 
 def test_a_near_pair_leaves_other_anchors_their_draws():
     # In 256 dimensions distances .5 and 1.38 weigh e^184 to 1.
     near = torch.tensor([[0.0, 0.5, 1.38], [0.5, 0.0, 1.38], [1.38, 1.38, 0.0]])
-    drawn, any_near = MarginLoss()._negatives(near, near > 0, torch.tensor([0, 1, 2, 2]), 256, seed=0)
-    assert drawn[:2].tolist() == [1, 0] and set(drawn[2:].tolist()) <= {0, 1} and any_near.all()
+    drawn, near_enough = MarginLoss()._negatives(near, near > 0, 256, seed=0)
+    assert drawn[:2].tolist() == [[1, 1, 1], [0, 0, 0]] and set(drawn[2].tolist()) <= {0, 1} and near_enough.all()
 
 
 def test_anchors_that_tell_have_a_loss_that_keeps_its_digits():

@@ -622,7 +622,9 @@ def test_a_full_disk_leaves_the_state_before(items, tmp_path, monkeypatch):
 # -- what is said ------------------------------------------------------------------------------------------------------
 
 
-def test_a_loss_that_is_not_finite_names_its_term_and_keeps_the_last_good_state(items, tmp_path):
+@pytest.mark.parametrize("together", [1, 3, 1000])
+def test_a_loss_that_is_not_finite_names_its_term_and_keeps_the_last_good_state(items, tmp_path, monkeypatch, together):
+    monkeypatch.setattr("peaccel.train.loop._read_together", lambda device: together)
     training = build("dul_cls")
     stage = training.stages[0]
 
@@ -639,6 +641,33 @@ def test_a_loss_that_is_not_finite_names_its_term_and_keeps_the_last_good_state(
     )
     assert checkpointer.resume(checkpoint.TrainingState("x", 0)).epoch == 1
     assert all(torch.isfinite(x).all() for x in weights(read).values())
+
+
+def test_steps_that_are_read_together_are_reported_one_by_one(items, monkeypatch):
+    """As on a GPU, where each reading waits."""
+
+    @dataclass
+    class Kept(NullLogger):
+        found: list = field(default_factory=list)
+        epochs: list = field(default_factory=list)
+
+        def step(self, terms, items):
+            self.found.append((items, {name: float(x) for name, x in terms.items()}))
+
+        def epoch_ends(self, *_):
+            self.epochs.append(len(self.found))
+
+    runs = []
+    for together in (1, 3, 1000):
+        monkeypatch.setattr("peaccel.train.loop._read_together", lambda device, together=together: together)
+        training = build("dul_cls")
+        fit(training, items, LABELS, logger=(logger := Kept()))
+        runs.append((logger.found, logger.epochs, weights(training)))
+    (found, epochs, trained), *others = runs
+    assert len(found) == epochs[-1] > len(epochs) > 1 and found[0][1].keys() == {"arcface", "kl"}
+    for other in others:
+        assert other[:2] == (found, epochs)
+        assert all(torch.equal(x, trained[name]) for name, x in other[2].items())
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Scores of some pairs of a batch, and distances between its means, which several losses need.
 
-In compiled functions no shape and no branch can depend on labels: there these checks are left out, and lists of pairs
-are of all pairs, with a mask, but for the pairs of one class whose mean score is one operator. A device-side assertion
-in place of the checks would leave CUDA unusable.
+Where no shape and no branch may depend on labels, in compiled functions and on a GPU, for which nobody waits, there are
+no lists of pairs: all pairs are scored, and a mask says which count. `on_gpu`, `is_static` and `may_look` alone decide
+that. A device-side assertion in place of the checks would leave CUDA unusable.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from peaccel import ops, retrieval
 from peaccel.distributions import Distribution, Point
+from peaccel.losses._directions import directions
 from peaccel.losses.base import same_class_pairs
 from peaccel.retrieval.plan import plan
 from peaccel.scores import Score
@@ -30,6 +30,21 @@ def all_equal(owner: str) -> ValueError:
     return ValueError(f"{owner}: labels are all equal, expected at least two classes")
 
 
+def on_gpu(x: Tensor) -> bool:
+    """Whether all pairs are scored by matrices, which a GPU multiplies in less time than it lists some."""
+    return x.is_cuda
+
+
+def is_static(x: Tensor) -> bool:
+    """Whether no shape may depend on labels: on a GPU, and in compiled functions."""
+    return on_gpu(x) or torch.compiler.is_compiling()
+
+
+def may_look(x: Tensor) -> bool:
+    """Whether labels may be read: not in compiled functions, nor while a graph of CUDA is captured."""
+    return not torch.compiler.is_compiling() and not (on_gpu(x) and torch.cuda.is_current_stream_capturing())
+
+
 def pairs_of(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Which ordered pairs are of one class, i != j, and which of two, [N, N] bool.
 
@@ -38,28 +53,40 @@ def pairs_of(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
     ValueError
         There are none of one or the other.
     """
-    return pairs_of_one_class(owner, labels), different_classes(owner, labels)
+    same = same_class_pairs(labels)
+    require_pairs(owner, same)
+    return same, labels[:, None] != labels
 
 
 def pairs_of_one_class(owner: str, labels: Tensor) -> Tensor:
     """Which ordered pairs i != j are of one class, [N, N] bool; ValueError where there are none."""
     same = same_class_pairs(labels)
-    if not torch.compiler.is_compiling() and not same.any():
-        raise all_different(owner)
+    require_pairs(owner, same, of_two=False)
     return same
+
+
+def require_pairs(owner: str, same: Tensor, *, of_two: bool = True) -> None:
+    """Refuse a batch without pairs of one class, [N, N] bool, or if asked of two, where they may be looked at."""
+    if may_look(same):
+        count = int(same.sum())  # a GPU is waited for once
+        if not count:
+            raise all_different(owner)
+        if of_two and count == len(same) * (len(same) - 1):
+            raise all_equal(owner)
 
 
 def different_classes(owner: str, labels: Tensor) -> Tensor:
     """Which ordered pairs are of two classes, [N, N] bool; ValueError where there are none."""
     different = labels[:, None] != labels
-    if not torch.compiler.is_compiling() and not different.any():
+    if may_look(labels) and not different.any():
         raise all_equal(owner)
     return different
 
 
 def listed(pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and columns [M] of the pairs in a mask [N, N], and which of those listed are in it."""
-    if torch.compiler.is_compiling():
+    """Rows and columns [M] of the pairs in a mask [N, N], and which of those listed are in it: all pairs where the mask
+    may not be read, the only form whose memory is that of all triplets."""
+    if not may_look(pairs):
         rows = torch.arange(len(pairs), device=pairs.device)
         return rows[:, None].expand_as(pairs).flatten(), rows.expand_as(pairs).flatten(), pairs.flatten()
     rows, columns = pairs.nonzero(as_tuple=True)
@@ -73,15 +100,16 @@ def mean_of(values: Tensor, counted: Tensor) -> Tensor:
 
 def others_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
     """For each item the rows of the others of its class, and which of them count, [N, K]: K is as many as the most
-    have, or, compiled, all N.
+    have, or all N.
 
     Raises
     ------
     ValueError
         No two labels are equal, or all are.
     """
-    if torch.compiler.is_compiling():
+    if is_static(labels):
         same = same_class_pairs(labels)
+        require_pairs(owner, same)
         return torch.arange(len(labels), device=labels.device).expand_as(same), same
     rows, counted = _rows_of_classes(owner, labels)
     if rows.shape[1] == len(labels):
@@ -90,19 +118,21 @@ def others_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def entries_of_classes(x: Tensor, rows: Tensor) -> Tensor:
-    """The entries of a matrix [N, N] at the rows [N, K] of `others_of_classes`: compiled it is the matrix itself, whose
-    gradient need not be scattered."""
-    return x if torch.compiler.is_compiling() else x.gather(1, rows)
+    """The entries of a matrix [N, N] at the rows [N, K] of `others_of_classes`: of all rows it is the matrix itself,
+    whose gradient need not be scattered."""
+    return x if is_static(rows) else x.gather(1, rows)
 
 
 def mean_score_of_classes(owner: str, d: Distribution, labels: Tensor, score: str | Score) -> Tensor:
-    """The mean score of the pairs i < j of one class; no other pair is scored.
+    """The mean score of the pairs i < j of one class; on the CPU no other pair is scored.
 
     Raises
     ------
     ValueError
         No two labels are equal.
     """
+    if on_gpu(labels):
+        return mean_score_of_pairs(d, pairs_of_one_class(owner, labels).triu(), score)
     if torch.compiler.is_compiling():
         planned = plan(d, d, score, detach=False)
         items, draws = list(planned.inputs.arrays), planned.inputs.draws
@@ -145,12 +175,6 @@ def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
     return order[place.clamp(max=len(labels) - 1)], place < stop
 
 
-def _all_candidates(labels: Tensor) -> Tensor:
-    """`_candidates_of_classes` in a shape that does not depend on labels, [N, N], which refuses none."""
-    same = labels[:, None] == labels
-    return _itself(labels).T.masked_fill(~same.triu(1), -1)
-
-
 # -- as an operator ----------------------------------------------------------------------------------------------------
 
 
@@ -165,8 +189,7 @@ def _mean_and_gradients(
     mu1, uncertainty1, mu2, uncertainty2, shared = items
     draws = None if seed is None else ops.Draws(seed, n)
     inputs = ops.Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
-    # Nobody waits for a GPU, as a graph of CUDA asks.
-    candidates = _all_candidates(labels) if labels.is_cuda else _candidates_of_classes(owner, labels)
+    candidates = _candidates_of_classes(owner, labels)
     counted = candidates >= 0
     mean = mean_of(ops.score(record, inputs, candidates), counted)
     if not wanted:
@@ -179,6 +202,7 @@ mean_score_operator = torch.library.custom_op(
     "peaccel::mean_score_of_classes",
     _mean_and_gradients,
     mutates_args=(),
+    device_types="cpu",
     schema="(str owner, str op, Tensor[] items, Tensor? seed, int n, Tensor labels, bool wanted) -> (Tensor, Tensor[])",
 )
 
@@ -205,14 +229,16 @@ mean_score_operator.register_autograd(_differentiate, setup_context=_save)
 
 
 def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score) -> Tensor:
-    """The mean score of the pairs in a mask [N, N]; the others are not computed."""
+    """The mean score of the pairs in a mask [N, N]; on the CPU the others are not computed."""
+    if on_gpu(pairs):
+        return mean_of(retrieval.pairwise(d, d, score), pairs)
     every = torch.arange(len(pairs), device=pairs.device).expand_as(pairs)
     return mean_of(retrieval.rescore(d, d, every.masked_fill(~pairs, -1), score), pairs)
 
 
 def unit_means(d: Distribution) -> Point:
     """The directions of the means; of a mean 0 it is 0, with gradient 0."""
-    return Point(normalize(d.mu))
+    return Point(directions(d.mu))
 
 
 def square_distances(d: Distribution) -> Tensor:

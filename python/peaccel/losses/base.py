@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -67,7 +68,8 @@ class Loss(nn.Module, Generic[D]):
         if not isinstance(labels, Tensor) or labels.shape != (len(d),) or labels.dtype != torch.int64:
             got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels)
             raise ValueError(f"{owner}: labels are {got}, expected int64 of shape ({len(d)},)")
-        with torch.autocast(labels.device.type, enabled=False):
+        device = labels.device.type
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             if d.mu.dtype in (torch.float16, torch.bfloat16):
                 d = d.to(torch.float32)
             if self.across and processes() > 1:

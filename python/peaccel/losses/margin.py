@@ -8,9 +8,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear, normalize
+from torch.nn.functional import cross_entropy, linear
 
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
+from peaccel.losses._directions import directions
 from peaccel.losses.base import D, Loss, require_kind
 
 __all__ = ["VMFFL", "ArcFace", "CosFace", "MagFace", "ScaleFace"]
@@ -42,11 +43,11 @@ class ClassDirections(Loss[D]):
         """Inner products [N, C] of rows [N, D] and the classes' unit directions."""
         dim = self.weight.shape[1]
         self._require(x.shape[1] == dim, "dimension of d", x.shape[1], f"{dim}, that of weight")
-        return linear(x, normalize(self.weight.to(x.dtype)))
+        return linear(x, directions(self.weight.to(x.dtype)))
 
     def cosines(self, d: Distribution) -> Tensor:
         """Cosines [N, C] of the items' mean directions and the classes'; 0 of a mean of length 0."""
-        return self.products(normalize(d.mu))
+        return self.products(directions(d.mu))
 
     def softmax(
         self, cosines: Tensor, labels: Tensor, scale: float | Tensor, own: Callable[[Tensor], Tensor]
@@ -358,11 +359,11 @@ class VMFFL(ClassDirections[VonMisesFisher | Normal]):
 
 def turned(cosine: Tensor, margin: float | Tensor, beyond: Beyond) -> Tensor:
     """cos(theta + margin) from cos(theta), with its continuation where theta + margin exceeds pi."""
-    margin = torch.as_tensor(margin, dtype=cosine.dtype, device=cosine.device)
+    turn, lift = (margin.cos(), margin.sin()) if isinstance(margin, Tensor) else (math.cos(margin), math.sin(margin))
     # The root's slope is infinite at 0. Below the floor, the rounding of a cosine, the root is constant.
     sine = ((1 - cosine) * (1 + cosine)).clamp(min=torch.finfo(cosine.dtype).eps).sqrt()
-    away = cosine - margin * margin.sin() if beyond == "linear" else cosine
-    return torch.where(cosine > -margin.cos(), cosine * margin.cos() - sine * margin.sin(), away)
+    away = cosine - margin * lift if beyond == "linear" else cosine
+    return torch.where(cosine > -turn, cosine * turn - sine * lift, away)
 
 
 def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from peaccel import retrieval, scores
 from peaccel.distributions import NonIsotropicVonMisesFisher, Point, VonMisesFisher
 from peaccel.heads import from_embedding
+from peaccel.losses._directions import directions
 from peaccel.losses.base import Loss, processes, require_kind
 
 __all__ = ["ProxyNCAPP"]
@@ -29,7 +30,7 @@ SIMILARITIES = {
     "cos": scores.cosine,
 }
 FLOOR = 0.1  # the least concentration
-SEEDS = 2**63
+SEEDS = 2**63 - 1  # the largest
 STRIDE = 0x5851F42D4C957F2D  # difference of the seeds of two processes: odd, so that no two seeds are equal
 
 
@@ -155,7 +156,7 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
 
     def proxies(self) -> VonMisesFisher[Tensor] | NonIsotropicVonMisesFisher[Tensor] | Point[Tensor]:
         """The C proxies; points for the distance cos, which knows no concentration."""
-        mu = normalize(self.directions)
+        mu = directions(self.directions)
         if self.log_concentration is None:
             return Point(mu)
         kappa = FLOOR + self.log_concentration.exp()
@@ -174,8 +175,8 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
         require_kind(self, d, ("vmf", "point"))
         if processes() > 1:
             # Draws are addressed by rows, which each process numbers from 0.
-            seed = int(torch.randint(SEEDS - 1, ())) if seed is None else seed
-            seed = (seed + STRIDE * dist.get_rank()) % SEEDS
+            start: Any = torch.randint(SEEDS, (), device=d.mu.device) if seed is None else seed
+            seed = (start + (STRIDE * dist.get_rank() & SEEDS)) & SEEDS  # of tensors, sums wrap around at 2^64
         return cross_entropy(self.similarities(d, seed) / self.log_temperature.exp(), labels)
 
 

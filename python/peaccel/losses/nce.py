@@ -109,7 +109,9 @@ class ScoreNCE(Loss[Distribution]):
             score = score(prior_mean=self.prior_mean)
         if "seed" in score.params:
             score = score(seed=seed)
-        logits = retrieval.pairwise(d, d, score) / self.temperature
+        logits = retrieval.pairwise(d, d, score)
+        if self.temperature != 1:
+            logits = logits / self.temperature
         of_class = entries_of_classes(logits, rows).masked_fill(~counted, -math.inf).logsumexp(1)
         of_others = logits.masked_fill(labels[:, None] == labels, -math.inf).logsumexp(1)
         # log(1 + others / class), which keeps its digits near 0; infinite of items alone in their class.

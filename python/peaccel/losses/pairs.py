@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from peaccel._utils.seeds import folded
-from peaccel.distributions import Distribution
+from peaccel.distributions import Distribution, Normal
+from peaccel.distributions.sample import sample
 from peaccel.losses._batch import (
     distances,
     entries_of_classes,
-    listed,
     mean_of,
     others_of_classes,
     pairs_of,
@@ -147,9 +146,9 @@ class MultiSimilarity(Loss[Distribution]):
         cosines = unit @ unit.T
         near = entries_of_classes(cosines, rows)
         far = cosines.detach().masked_fill(labels[:, None] == labels, -math.inf)
-        hardest = far.amax(1, keepdim=True)
-        easiest = near.detach().masked_fill(~counted, math.inf).amin(1, keepdim=True)
-        dropped = ~counted | (near.detach() >= hardest + self.margin)
+        hardest, others = far.amax(1, keepdim=True), ~counted
+        easiest = near.detach().masked_fill(others, math.inf).amin(1, keepdim=True)
+        dropped = others | (near.detach() >= hardest + self.margin)
         positive = _soft_hinge(near, dropped, -self.alpha, self.threshold)
         return (positive + _soft_hinge(cosines, far <= easiest - self.margin, self.beta, self.threshold)).mean()
 
@@ -196,11 +195,10 @@ class MarginLoss(Loss[Distribution]):
 
     Notes
     -----
-    Draws are by the largest of noise and log weight, within each anchor, so that no weight underflows: where weights
-    are exponentials divided by the batch's largest, as in the paper's code and pytorch-metric-learning's
-    DistanceWeightedMiner, one close pair leaves other anchors without any: of D = 256, distances .5 and 1.38 weigh
-    e^184 to 1. They have no gradient. N x N numbers and as many as pairs of one class times N; compiled N x N x N, and
-    draws by torch's generator only.
+    Weights are relative to the largest of their anchor. Where it is the batch's largest, as in the paper's code and
+    pytorch-metric-learning's DistanceWeightedMiner, one close pair leaves other anchors without any: of D = 256,
+    distances .5 and 1.38 weigh e^184 to 1. Draws have no gradient; their noise is that of `peaccel.sample`. N x N
+    numbers.
 
     References
     ----------
@@ -235,22 +233,17 @@ class MarginLoss(Loss[Distribution]):
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         same, different = pairs_of("MarginLoss", labels)
         apart = distances(unit_means(d))
-        anchors, positives, counted = listed(same)
-        negatives, drawn = self._negatives(apart.detach(), different, anchors, d.dim, seed)
-        near = (self.margin + apart[anchors, positives] - self.beta).relu() * counted
-        far = (self.margin + self.beta - apart[anchors, negatives]).relu() * (drawn & counted)
-        active = (near > 0).sum() + (far > 0).sum()
-        return (near.sum() + far.sum()) / active.clamp(min=1)
+        negatives, drawn = self._negatives(apart.detach(), different, d.dim, seed)
+        beyond = torch.stack((apart - self.beta, self.beta - apart.gather(1, negatives)))
+        hinges = (beyond + self.margin).relu() * torch.stack((same, same & drawn))
+        return hinges.sum() / (hinges > 0).sum().clamp(min=1)
 
-    def _negatives(
-        self, apart: Tensor, different: Tensor, anchors: Tensor, dim: int, seed: int | None
-    ) -> tuple[Tensor, Tensor]:
-        """For each anchor a drawn item of another class, and whether there is any to draw."""
+    def _negatives(self, apart: Tensor, different: Tensor, dim: int, seed: int | None) -> tuple[Tensor, Tensor]:
+        """For each pair [N, N], whose row is its anchor, a drawn item of another class, and whether it is one."""
         near = different & (apart < self.far)
         at = apart.clamp(self.cutoff, self.far)
         log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)
-        log_weights = log_weights.masked_fill(~near, -math.inf)[anchors]
-        generator = None if seed is None else torch.Generator(apart.device).manual_seed(folded(seed))
-        noise = torch.empty_like(log_weights).exponential_(generator=generator)
-        # The index of the largest Gumbel noise and log weight has the distribution of the weights.
-        return (log_weights - noise.log()).argmax(1), near.any(1)[anchors]
+        shares = log_weights.masked_fill(~near, -math.inf).softmax(1).cumsum(1)
+        normals = sample(Normal(torch.zeros_like(apart), 1.0), 1, seed)[0]
+        drawn = torch.searchsorted(shares, torch.special.ndtr(normals), right=True).clamp(max=apart.shape[1] - 1)
+        return drawn, near.gather(1, drawn)

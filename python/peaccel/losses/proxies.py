@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, normalize
+from torch.nn.functional import linear
 
 from peaccel.distributions import Distribution
+from peaccel.losses._directions import directions
 from peaccel.losses.base import Loss
 
 __all__ = ["ProxyAnchor", "ProxyNCA"]
@@ -86,7 +87,7 @@ def _cosines(loss: nn.Module, d: Distribution, weight: Tensor) -> Tensor:
     """Cosines [N, C]; 0 for a row of zeros."""
     if d.dim != weight.shape[1]:
         raise ValueError(f"{type(loss).__name__}: d has dimension {d.dim}, expected {weight.shape[1]}, that of weight")
-    return linear(normalize(d.mu), normalize(weight.to(d.mu.dtype)))
+    return linear(directions(d.mu), directions(weight.to(d.mu.dtype)))
 
 
 def _log1p_sum_exp(x: Tensor) -> Tensor:

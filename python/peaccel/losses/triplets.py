@@ -5,7 +5,8 @@ keeps no number of a triplet. For the others the anchors with their positives ar
 beside all N items: tensors [M, N] in which negatives are marked. Moments of draws are made of [N, N] matrices of the
 batch, never of a row per triplet. Differences of squared distances cancel: they are float64, and those of means of any
 length, in `BayesianTriplet`, are made by differences, so that one is off by at most some 1e-15 of the distances
-themselves. Compiled, the others list all N^2 pairs, since a shape cannot depend on labels.
+themselves. Compiled, or captured in a graph of CUDA, the others list all N^2 pairs, since a shape cannot depend on
+labels.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from torch import Tensor
 
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
 from peaccel.distributions.triplet_probability import Spread, moments_on_sphere, spread_on_sphere
-from peaccel.losses._batch import all_different, all_equal, listed, mean_of, pairs_of, square_distances, unit_means
+from peaccel.losses._batch import (
+    all_different,
+    all_equal,
+    listed,
+    mean_of,
+    on_gpu,
+    pairs_of,
+    require_pairs,
+    square_distances,
+    unit_means,
+)
 from peaccel.losses.base import Loss, require_kind
 
 __all__ = ["BayesianTriplet", "Triplet", "TripletRegression"]
@@ -105,8 +116,10 @@ class Triplet(Loss[Distribution]):
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         squares = _squares_of_directions(d)
-        # In a compiled function, whose shapes cannot depend on labels, it is one operator.
-        found_by = violating_triplets if torch.compiler.is_compiling() else _violating
+        if on_gpu(labels):
+            found_by: Any = _violating_by_sorting
+        else:  # in a compiled function, whose shapes cannot depend on labels, it is one operator
+            found_by = violating_triplets if torch.compiler.is_compiling() else _violating
         violating = Violating(*found_by(squares.detach().to(d.mu.dtype), labels, self.margin))
         hinges = torch.dot(violating.weights.double().flatten(), squares.flatten()) + self.margin * violating.found
         counted = violating.found if self.only_violating else violating.triplets
@@ -316,8 +329,9 @@ def _violating(squares: Tensor, labels: Tensor, margin: float) -> Violating:
 
 
 def _violating_by_sorting(squares: Tensor, labels: Tensor, margin: float) -> Violating:
-    """`_violating` without waiting for a GPU, as a graph of CUDA asks."""
+    """`_violating` in shapes that do not depend on labels."""
     near, far, same = _compared(squares, labels, margin)
+    require_pairs("Triplet", same)
     near = near.masked_fill(~same, -math.inf)
     near_in = torch.searchsorted(far.sort(1).values, near)
     far_in = len(far) - torch.searchsorted(near.sort(1).values, far, right=True)
@@ -340,7 +354,6 @@ violating_triplets = torch.library.custom_op(
     device_types="cpu",
     schema="(Tensor squares, Tensor labels, float margin) -> (Tensor, Tensor, Tensor)",
 )
-violating_triplets.register_kernel("cuda", _violating_by_sorting)
 
 
 @violating_triplets.register_fake

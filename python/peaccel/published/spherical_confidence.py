@@ -49,7 +49,7 @@ class FlooredClassLikelihood(regression.ClassLikelihood):
         kappa, v = d.kappa.double(), d.dim / 2 - 1
         # Where I_v underflows, the slope of its logarithm is infinite, and is multiplied by a share of 0.
         bessel = special.log_ive(v, kappa.clamp(min=FLOOR))
-        floored = torch.logaddexp(bessel, kappa.new_tensor(math.log(FLOOR)))
+        floored = torch.logaddexp(bessel, torch.full_like(kappa, math.log(FLOOR)))
         log_norm = v * (FLOOR + kappa).log() - floored - kappa - d.dim / 2 * math.log(2 * math.pi)
         log_density: Tensor = log_norm + kappa * (d.mu * z).sum(1)
         return log_density.to(d.mu.dtype)

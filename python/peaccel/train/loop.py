@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from peaccel.train.optim import optimizer_of, schedule_of
 from peaccel.train.progress import NullLogger, ProgressLogger
 
 __all__ = ["Options", "fit"]
+
+STEPS, SECONDS = 32, 1.0
+"""How many steps on a GPU are read together, or all of so long a time: who reads a loss waits for the device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ def fit(
         A function from the model to a number, higher = better, called after each epoch. A stage ends with the weights
         of its best epoch.
     logger
-        Is told of each step and epoch.
+        Is told of each step and epoch, of steps on a GPU some together.
     accelerator
         Devices, processes and precision, by Hugging Face Accelerate; None takes the CPU alone.
 
@@ -100,7 +104,8 @@ def fit(
         Labels do not fit the data or leave a class empty; the folder's state is of another method, seed or shape;
         a batch cannot be shared by the processes.
     FloatingPointError
-        A loss is not finite: the batch and the term are named, and the last good state is kept.
+        A loss is not finite: the batch and the term are named, and the last good state is kept. On a GPU it is raised
+        up to 31 steps or a second later, at the end of the epoch at the latest, and before anything is written.
     KeyboardInterrupt
         Ctrl-C, after the state was written; a second one does not wait.
 
@@ -171,6 +176,7 @@ class _Run:
             wrapped = optimizer
         rows = self.checkpointer.restore(optimizer, accelerator.scaler)
         movement, told = Movement(self.checkpointer.everything, stage), set[str]()
+        report = _Report(stage, self.logger, accelerator.num_processes, _read_together(device))
         while at.epoch < schedule.epochs and (options.patience is None or at.since <= options.patience):
             if rows is None:
                 rows = self._deal(stage, inputs, labels, at, at.epoch)
@@ -181,8 +187,7 @@ class _Run:
                 last = (at.batch + 1) % options.accumulate == 0 or at.batch + 1 == len(rows)
                 together = min(options.accumulate, len(rows) - at.batch // options.accumulate * options.accumulate)
                 with nullcontext() if last else accelerator.no_sync(module):
-                    terms = module(batch, step)
-                    accelerator.backward(_finite(terms, stage, at, own) / together)
+                    accelerator.backward(report.add(module(batch, step), at, own) / together)
                 if last:
                     if schedule.clip is not None:
                         accelerator.clip_grad_norm_(module.parameters(), schedule.clip)
@@ -190,10 +195,11 @@ class _Run:
                     wrapped.zero_grad()
                     rates.after_step()
                 at = replace(at, batch=at.batch + 1, step=at.step + last)
-                self.logger.step(terms, len(own) * accelerator.num_processes)
                 if last and self._stops():
+                    report.read()
                     self._write(at, optimizer, rows)
                     raise KeyboardInterrupt
+            report.read()
             rates.after_epoch()
             at, rows = self._judge(replace(at, epoch=at.epoch + 1, batch=0)), None
             self.logger.epoch_ends(stage, at.epoch, optimizer, self._probe(data), at.best)
@@ -345,13 +351,47 @@ def _seed(at: TrainingState, *place: int) -> int:
     return int(np.random.SeedSequence((at.seed, at.stage, *place)).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _finite(terms: dict[str, Tensor], stage: Stage, at: TrainingState, rows: NDArray[np.int64]) -> Tensor:
-    loss: Tensor = torch.stack(tuple(terms.values())).sum()
-    if not torch.isfinite(loss):
-        bad = ", ".join(f"{name} is {x.item()}" for name, x in terms.items() if not torch.isfinite(x)) or "the sum"
-        where = f"stage {stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {rows[:4].tolist()} ...)"
-        raise FloatingPointError(f"fit: the loss is not finite: {bad} at {where}; the last epoch's state is kept")
-    return loss
+def _read_together(device: torch.device) -> int:
+    """Of how many steps the losses are read together."""
+    return 1 if device.type == "cpu" else STEPS
+
+
+@dataclass
+class _Report:
+    """Losses of steps, which are checked and reported some together: whoever reads one on a GPU waits for it."""
+
+    stage: Stage
+    logger: ProgressLogger
+    processes: int
+    together: int
+    unread: list[tuple[TrainingState, NDArray[np.int64], tuple[str, ...], Tensor]] = field(default_factory=list)
+    since: float = field(default_factory=perf_counter)
+
+    def add(self, terms: dict[str, Tensor], at: TrainingState, rows: NDArray[np.int64]) -> Tensor:
+        """The loss of a step."""
+        values = torch.stack(tuple(terms.values()))
+        loss = values.sum()
+        self.unread.append((at, rows, (*terms, "the sum"), torch.cat((values, loss[None])).detach()))
+        if len(self.unread) >= self.together or perf_counter() - self.since > SECONDS:
+            self.read()
+        return loss
+
+    def read(self) -> None:
+        """Report the steps that were not; FloatingPointError names the first whose loss is not finite."""
+        unread, self.unread, self.since = self.unread, [], perf_counter()
+        read = torch.cat([values for *_, values in unread]).cpu() if unread else torch.empty(0)
+        of_steps = torch.split(read, [len(values) for *_, values in unread])
+        for (at, rows, names, _), values in zip(unread, of_steps, strict=True):
+            terms = dict(zip(names, values, strict=True))
+            total = terms.pop("the sum")
+            if not total.isfinite():
+                bad = ", ".join(f"{name} is {x.item()}" for name, x in terms.items() if not x.isfinite()) or "the sum"
+                where = f"stage {self.stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1}"
+                where += f" (rows {rows[:4].tolist()} ...)"
+                raise FloatingPointError(
+                    f"fit: the loss is not finite: {bad} at {where}; the last epoch's state is kept"
+                )
+            self.logger.step(terms, len(rows) * self.processes)
 
 
 def _check_labels(labels: NDArray[np.int64], items: int) -> None:

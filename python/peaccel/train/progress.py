@@ -27,7 +27,7 @@ class ProgressLogger:
         """Say that an epoch of so many batches begins, of which some are done."""
 
     def step(self, terms: Terms, items: int) -> None:
-        """Report the loss of a batch of so many items."""
+        """Report the loss of a batch of so many items; the terms lie on the host, and on a GPU steps come together."""
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
