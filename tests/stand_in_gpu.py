@@ -37,6 +37,8 @@ class OnGpu(torch.Tensor):
             raise RuntimeError(f"Expected all tensors to be on the same device, but found two ({func})")
         if func is torch.Tensor.cpu:
             return _plain(args[0]).clone()
+        if func is torch.Tensor.cuda:
+            return args[0]
         target = _target(func, args, kwargs)
         if target is not None:
             args, kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (args, kwargs))
@@ -74,6 +76,8 @@ class _Factories(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if func is torch.Tensor.cuda:
+            return on_gpu(args[0].clone())
         target = _target(func, args, kwargs)
         if target is None or torch.device(target).type != "cuda":
             return func(*args, **kwargs)

@@ -45,18 +45,19 @@ __device__ inline float threshold(const PairArgs& args, int64_t q) {
 constexpr int PRODUCTS_AHEAD = 8;
 static_assert(PRODUCT_ROWS % PRODUCTS_AHEAD == 0 && PRODUCT_ROWS <= PRODUCT_COLUMNS);
 
-// What the pairs of a tile take of its queries, in shared memory.
-template <typename T>
+// What the pairs of a tile take of its queries, in shared memory. X is the type in which pairs are computed: no conversion is left to
+// each pair, as these take longer than sums.
+template <typename X>
 struct ProductQueries {
-    T norms[PRODUCT_ROWS];
-    double uncertainties[PRODUCT_ROWS];
+    X norms[PRODUCT_ROWS], uncertainties[PRODUCT_ROWS];
     float powers[PRODUCT_ROWS], thresholds[PRODUCT_ROWS];
 
+    template <typename T>
     __device__ void load(const ProductArgs& args, int64_t first, int count, bool of_sieve) {
         const int i = int(threadIdx.x);
         if (i < count) {
             norms[i] = static_cast<const T*>(args.norms[QUERY])[first + i];
-            uncertainties[i] = uncertainty_of_query<T>(args.pairs, first + i);
+            uncertainties[i] = X(uncertainty_of_query<T>(args.pairs, first + i));
             powers[i] = args.powers ? args.powers[first + i] : 1;
             if (of_sieve) thresholds[i] = threshold(args.pairs, first + i);
         }
@@ -66,29 +67,28 @@ struct ProductQueries {
 
 // The gallery row of a thread, which it keeps for all queries of its block's tile: PRODUCT_ROWS queries by PRODUCT_COLUMNS rows. All
 // threads of a block go through the same queries.
-template <typename F, typename S>
+template <typename F, typename S, typename X>
 struct ProductColumn {
     using T = typename F::T;
     const ProductArgs& args;
-    const ProductQueries<T>& queries;
+    const ProductQueries<X>& queries;
     int64_t first_query, g;
     int count;   // queries of the tile
     bool there;  // whether there is a gallery row for the thread
-    T norm;
-    double uncertainty;
+    X norm, uncertainty;
     const PerItem* per_item;
 
-    __device__ ProductColumn(const ProductArgs& args, ProductQueries<T>& shared, int64_t tile, bool of_sieve = false)
+    __device__ ProductColumn(const ProductArgs& args, ProductQueries<X>& shared, int64_t tile, bool of_sieve)
         : args(args), queries(shared) {
         first_query = tile * PRODUCT_ROWS;
         const int64_t left = args.pairs.mu1.rows - first_query;
         count = int(left < PRODUCT_ROWS ? left : PRODUCT_ROWS);
-        shared.load(args, first_query, count, of_sieve);
+        shared.template load<T>(args, first_query, count, of_sieve);
         g = args.pairs.begin + int64_t(blockIdx.x) * PRODUCT_COLUMNS + threadIdx.x;
         there = g < args.pairs.end;
         const int64_t row = there ? g : args.pairs.end - 1;
         norm = static_cast<const T*>(args.norms[GALLERY])[row];
-        uncertainty = uncertainty_of_gallery<T, S>(args.pairs, row);
+        uncertainty = X(uncertainty_of_gallery<T, S>(args.pairs, row));
         per_item = F::per_item_of(args.pairs, GALLERY, row);
     }
     // Calls body(i, product) for each query of the tile, by all threads together.
@@ -107,8 +107,8 @@ struct ProductColumn {
     }
     // The numbers of the pair with a query, x being the inner product or, for distances, the squared distance.
     __device__ DotPair pair(int i, T product) const {
-        const double n = queries.norms[i], x = product;
-        return {F::DIFFERENCE ? (n + norm) - 2 * x : x, n, double(norm), queries.uncertainties[i], uncertainty,
+        const double n = queries.norms[i], m = norm, x = product;
+        return {F::DIFFERENCE ? (n + m) - 2 * x : x, n, m, double(queries.uncertainties[i]), double(uncertainty),
                 F::per_item_of(args.pairs, QUERY, first_query + i), per_item};
     }
     // Whether a pair's product has the digits that its score needs.
@@ -120,11 +120,11 @@ struct ProductColumn {
 };
 
 // Calls body(column, tile) for each tile of queries that the block takes, by all of its threads.
-template <typename F, typename S, typename Body>
+template <typename F, typename S, typename X, typename Body>
 __device__ inline void each_tile(const ProductArgs& args, bool of_sieve, const Body& body) {
-    __shared__ ProductQueries<typename F::T> queries;
+    __shared__ ProductQueries<X> queries;
     for (int64_t tile = blockIdx.y; tile * PRODUCT_ROWS < args.pairs.mu1.rows; tile += gridDim.y) {
-        const ProductColumn<F, S> column(args, queries, tile, of_sieve);
+        const ProductColumn<F, S, X> column(args, queries, tile, of_sieve);
         body(column, tile);
         __syncthreads();
     }
@@ -134,7 +134,7 @@ __device__ inline void each_tile(const ProductArgs& args, bool of_sieve, const B
 template <typename F>
 __device__ void scores_of_products(const F& f, const ProductArgs& args) {
     using T = typename F::T;
-    each_tile<F, T>(args, false, [&](const ProductColumn<F, T>& column, int64_t) {
+    each_tile<F, T, double>(args, false, [&](const ProductColumn<F, T, double>& column, int64_t) {
         T* const scores = static_cast<T*>(args.pairs.scores) + column.first_query * args.pairs.mu2.rows + column.g;
         column.each([&](int i, T product) {
             const DotPair pair = column.pair(i, product);
@@ -159,7 +159,7 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
     __shared__ double parts[WARPS][PRODUCT_ROWS][SUMS];
     const int64_t gallery = args.pairs.mu2.rows, words = (gallery + WARP - 1) / WARP;
     const auto other = f.formula.transposed();
-    each_tile<F, T>(args, false, [&](const ProductColumn<F, T>& column, int64_t tile) {
+    each_tile<F, T, double>(args, false, [&](const ProductColumn<F, T, double>& column, int64_t tile) {
         double of_column[2] = {};
         uint32_t marks = 0;
         column.each([&](int i, T product) {
@@ -176,7 +176,9 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
                 const double shift = F::DIFFERENCE ? factor : 0;
                 sums[0] = 2 * weight * by_query.norm - shift, sums[1] = weight * by_query.uncertainty;
                 sums[2] = weight * by_query.shared[0], sums[3] = weight * by_query.shared[1];
-                if (args.columns) {
+                if (F::ALIKE) {
+                    of_column[0] -= shift, of_column[1] += sums[1];
+                } else if (args.columns) {
                     const DotPair turned{pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
                     const DotPartials by_gallery = partials_of(other, turned);
                     of_column[0] += 2 * weight * by_gallery.norm - shift, of_column[1] += weight * by_gallery.uncertainty;
@@ -234,13 +236,13 @@ __device__ void norms_of_rows(const NormArgs& args) {
 }
 
 // The limits of the pairs of a column: the highest, or lowest, score that each can have.
-template <typename F, typename S>
+template <typename F, typename S, typename X>
 struct Limits {
     const F& f;
-    const ProductColumn<F, S>& column;
+    const ProductColumn<F, S, X>& column;
     double slack, smallest;
 
-    __device__ Limits(const F& f, const ProductColumn<F, S>& column, const ProductArgs& args)
+    __device__ Limits(const F& f, const ProductColumn<F, S, X>& column, const ProductArgs& args)
         : f(f), column(column), slack(args.slack), smallest(4 * double(args.pairs.mu1.stored) * 1.1754943508222875e-38) {}
 
     // The limit in the direction of the sign, 1 for the highest and -1 for the lowest score.
@@ -258,7 +260,7 @@ struct Limits {
         // A cosine of rows of other lengths is that of scaled rows.
         if (F::LENGTHS && !(in_range<float>(n) && in_range<float>(m))) return false;
         if constexpr (F::LIMITED) {
-            const LimitPair pair{product, n, m, float(column.queries.uncertainties[i]), float(column.uncertainty)};
+            const LimitPair pair{product, n, m, column.queries.uncertainties[i], column.uncertainty};
             // Most pairs are ruled out by it, and few warps go on to double precision.
             if (f.limit(pair, float(slack) + 16 * u, float(2 * smallest)) < threshold) return true;
         }
@@ -269,8 +271,8 @@ struct Limits {
 // Writes to args.pairs.scores [Q, stride] a number for each pair that its score is not below; NaN where there is none.
 template <typename F, typename S>
 __device__ void lowest_of_products(const F& f, const ProductArgs& args) {
-    each_tile<F, S>(args, false, [&](const ProductColumn<F, S>& column, int64_t) {
-        const Limits<F, S> limits(f, column, args);
+    each_tile<F, S, double>(args, false, [&](const ProductColumn<F, S, double>& column, int64_t) {
+        const Limits<F, S, double> limits(f, column, args);
         float* const to = static_cast<float*>(args.pairs.scores) + column.first_query * args.stride + column.g - args.pairs.begin;
         column.each([&](int i, float product) {
             const DotPair pair = column.pair(i, product);
@@ -285,8 +287,8 @@ __device__ void lowest_of_products(const F& f, const ProductArgs& args) {
 template <typename F, typename S>
 __device__ void sieve(const F& f, const ProductArgs& args) {
     const PairArgs& pairs = args.pairs;
-    each_tile<F, S>(args, true, [&](const ProductColumn<F, S>& column, int64_t) {
-        const Limits<F, S> limits(f, column, args);
+    each_tile<F, S, float>(args, true, [&](const ProductColumn<F, S, float>& column, int64_t) {
+        const Limits<F, S, float> limits(f, column, args);
         column.each([&](int i, float product) {
             const bool survives = column.there && !limits.rules_out(i, product);
             const unsigned all = __ballot_sync(FULL, survives);

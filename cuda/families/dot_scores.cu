@@ -22,7 +22,7 @@ struct DotKernel {
     static constexpr int ARRAYS = 1;
     static constexpr bool ROW = false;
 
-    static constexpr bool DIFFERENCE = Formula::DIFFERENCE;
+    static constexpr bool DIFFERENCE = Formula::DIFFERENCE, ALIKE = Formula::ALIKE;
     // Whether the score is one of cosines, which take rows of any length.
     static constexpr bool LENGTHS = Formula::NORMS && !Formula::DIFFERENCE;
 
@@ -227,9 +227,9 @@ using ProductsWithOrders = With<ProductArgs, TwoOrders>;
     SIEVE(op)
 VMF_FORMULAS(SIEVED_VMF_SCORE)
 
-// hib has no sieve, as its quadrature is not monotone in x.
+// hib has no sieve, as its quadrature is not monotone in x, and costs so much more than a product that its pairs are shared out
+// among more threads.
 SCORE_WITH(hib_isotropic, DotKernel, MatchProbability, TwoOrders)
-PRODUCTS(hib_isotropic, ProductsWithOrders)
 
 #define NORMS_OF(name, T, S, Half, types) \
     KERNEL(name##_##types, NormArgs, PAIR_THREADS) { norms_of_rows<T, S, Half>(args); }

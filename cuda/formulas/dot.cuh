@@ -5,6 +5,7 @@
 //   DIFFERENCE       whether x is the squared distance or the inner product
 //   NORMS            whether the squared norms are used
 //   value(pair), partials(pair)    the score and its derivatives
+//   ALIKE            whether it takes the sum of the uncertainties alone, and no norms: derivatives by both items are alike
 //   transposed()     the formula that gives the score when the two items change places
 //   tolerance(v, w)  the most by which rounding can lower a value below that of another x whose score is not higher
 //   LIMITED          whether it has limit(pair): in single precision, a number that the value is not above; or NaN.
@@ -25,6 +26,7 @@ __device__ inline double or_zero(double x) { return is_finite(x) ? x : 0; }
 
 // What is the same at the edges of many formulas.
 struct Edges {
+    static constexpr bool ALIKE = false;
     __device__ static double at_edge(const DotPair&) { return NAN; }
     __device__ static DotPartials partials_at_edge(const DotPair&, const DotPartials& p) {
         return {or_zero(p.x), or_zero(p.norm), or_zero(p.uncertainty), {or_zero(p.shared[0]), or_zero(p.shared[1])}};
@@ -179,7 +181,7 @@ struct Cosine : ShiftedCosine {
 
 // -(|mu1 - mu2|^2 + v + w), where v and w are the traces of the covariances, or numbers of any sign.
 struct NegSqL2 : Differentiated<NegSqL2> {
-    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true, SIGNED = true;
+    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true, SIGNED = true, ALIKE = true;
 
     __device__ NegSqL2(double, double, double) {}
     __device__ NegSqL2 transposed() const { return *this; }
@@ -194,7 +196,7 @@ struct NegSqL2 : Differentiated<NegSqL2> {
 
 // With s = v + w, -(|mu1 - mu2|^2 / s + D log s + D log 2 pi) / 2.
 struct MlsIsotropic : Differentiated<MlsIsotropic> {
-    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true;
+    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true, ALIKE = true;
     double dim;
 
     __device__ MlsIsotropic(double dim, double, double) : dim(dim) {}
@@ -216,7 +218,7 @@ struct MlsIsotropic : Differentiated<MlsIsotropic> {
 
 // -|mu1 - mu2|^2 / (v + w).
 struct NegMahalanobisIsotropic : Differentiated<NegMahalanobisIsotropic> {
-    static constexpr bool DIFFERENCE = true, NORMS = false;
+    static constexpr bool DIFFERENCE = true, NORMS = false, ALIKE = true;
 
     __device__ NegMahalanobisIsotropic(double, double, double) {}
     __device__ NegMahalanobisIsotropic transposed() const { return *this; }

@@ -21,8 +21,7 @@ struct Sigmoid {
 
 // The formula, of which a and b are the shared numbers.
 struct MatchProbability : Edges {
-    static constexpr bool SIGNED = false;
-    static constexpr bool DIFFERENCE = true, NORMS = false;
+    static constexpr bool DIFFERENCE = true, NORMS = false, SIGNED = false, ALIKE = true;
     static constexpr int NODES = 64;
     // By how much the logarithm falls from the peak to the ends of the interval.
     static constexpr double DEPTH = 28;

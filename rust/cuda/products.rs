@@ -29,13 +29,15 @@ pub struct Weighted {
     pub scratch: Scratch,
 }
 
-/// The addresses of masks and sums over pairs in one piece of memory.
+/// The addresses of masks, norms and sums over pairs in one piece of memory.
 #[derive(Clone, Copy)]
 pub struct Scratch {
     /// The sums over rows, and over columns.
     sums: [u64; 2],
     /// The masks of the pairs that are left to the pair function.
     marks: [u64; 2],
+    /// Squared norms of both sides.
+    norms: u64,
     /// How many parts the sums over rows have, and those over columns.
     parts: [usize; 2],
     /// The bytes of all.
@@ -46,13 +48,14 @@ impl Scratch {
     /// At this address, for so many queries and gallery rows.
     pub fn at(address: u64, queries: usize, gallery: usize) -> Self {
         let parts = blocks(queries, gallery);
-        let sizes = [32 * parts[0] * queries, 16 * parts[1] * gallery, 4 * queries * gallery.div_ceil(32), 4 * parts[1] * gallery];
+        let masks = [4 * queries * gallery.div_ceil(32), 4 * parts[1] * gallery];
+        let sizes = [32 * parts[0] * queries, 16 * parts[1] * gallery, 8 * (queries + gallery), masks[0], masks[1]];
         let mut size = 0;
-        let [rows, columns, by_query, by_row] = sizes.map(|bytes| {
+        let [rows, columns, norms, by_query, by_row] = sizes.map(|bytes| {
             size += bytes;
             address + (size - bytes) as u64
         });
-        Scratch { sums: [rows, columns], marks: [by_query, by_row], parts, size }
+        Scratch { sums: [rows, columns], marks: [by_query, by_row], norms, parts, size }
     }
 
     /// What the gradients of a side take of it.
@@ -67,6 +70,18 @@ fn blocks(queries: usize, gallery: usize) -> [usize; 2] {
 }
 
 impl Call {
+    /// Writes the squared norms of the queries and then of the gallery, and returns their addresses; of one set they are made once.
+    unsafe fn norms_of_both(&self, to: u64) -> Result<[u64; 2], Error> {
+        let (mu1, mu2) = (self.inputs.mu1, self.inputs.mu2);
+        norms(self.at, self.types, mu1, to, None)?;
+        if (mu1.data, mu1.rows, mu1.stride) == (mu2.data, mu2.rows, mu2.stride) {
+            return Ok([to, to]);
+        }
+        let after = to + mu1.rows.cast_unsigned() * self.types.size() as u64;
+        norms(self.at, self.types, mu2, after, None)?;
+        Ok([to, after])
+    }
+
     /// The arguments of a kernel that reads products of all pairs.
     pub(super) fn product_args(&self, products: Products) -> ProductArgs {
         let mut pairs = self.args(Which::Pairwise);
@@ -86,13 +101,15 @@ impl Call {
         self.launch(kernel, Launch { device, stream, grid, block: PRODUCT_COLUMNS as u32, shared: 0 }, args)
     }
 
-    /// The scores of all pairs, to `out` [Q, G], which may be the products' own memory.
+    /// The scores of all pairs, to `out` [Q, G], which may be the products' memory, given at `data`; memory at `norms` takes Q + G
+    /// numbers.
     ///
     /// # Safety
     /// As [`Call::scores`].
-    pub unsafe fn scores_of_products(&self, products: Products, out: u64) -> Result<(), Error> {
+    pub unsafe fn scores_of_products(&self, data: u64, norms: u64, out: u64) -> Result<(), Error> {
         self.make_per_item(false)?;
-        let mut args = self.product_args(products);
+        let norms = self.norms_of_both(norms)?;
+        let mut args = self.product_args(Products { data, stride: self.inputs.mu2.rows as usize, norms });
         args.pairs.scores = out;
         self.launch_on_products("scores", args)
     }
@@ -102,8 +119,10 @@ impl Call {
     ///
     /// # Safety
     /// As [`Call::scores`].
-    pub unsafe fn weights_of_products(&self, products: Products, of: Weighted, both: bool) -> Result<(), Error> {
+    pub unsafe fn weights_of_products(&self, data: u64, of: Weighted, both: bool) -> Result<(), Error> {
         self.make_per_item(true)?;
+        let norms = self.norms_of_both(of.scratch.norms)?;
+        let products = Products { data, stride: self.inputs.mu2.rows as usize, norms };
         let Weighted { weights, factors, scratch: Scratch { sums: [rows, columns], marks, .. } } = of;
         let columns = if both { columns } else { 0 };
         self.launch_on_products("weights", ProductArgs { weights, factors, marks, rows, columns, ..self.product_args(products) })

@@ -5,7 +5,7 @@ use super::ensure;
 use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
 use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS};
 use crate::cuda::sampled::{self, Drawing};
-use crate::cuda::products::{self, Products, Scratch, Weighted};
+use crate::cuda::products::{self, Scratch, Weighted};
 use crate::cuda::search::{self, Cut, SieveMemory, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
 use crate::drivers::Prune;
@@ -439,15 +439,13 @@ fn scratch(call: &Call, memory: &DeviceArray) -> Result<Scratch, Error> {
     Ok(scratch)
 }
 
-fn products_of(call: &Call, dtype: &str, products: &DeviceArray, norms: &[DeviceArray; 2]) -> Result<Products, Error> {
-    let (queries, gallery) = (call.inputs.mu1.rows as usize, call.inputs.mu2.rows as usize);
-    let fits = products.shape() == [queries, gallery] && norms[0].shape() == [queries] && norms[1].shape() == [gallery];
-    ensure(fits, || "products and norms need the shapes [Q, G], [Q] and [G]".into())?;
-    let norms = [norms[0].address(dtype)?, norms[1].address(dtype)?];
-    Ok(Products { data: products.address(dtype)?, stride: gallery, norms })
+/// The address of the products of all pairs [Q, G].
+fn products_of(call: &Call, dtype: &str, products: &DeviceArray) -> Result<u64, Error> {
+    which(call, None, products)?;
+    products.address(dtype)
 }
 
-/// Scores of all pairs [Q, G] from their inner products and the squared norms of both sides.
+/// Scores of all pairs [Q, G] from their inner products; memory for the squared norms of both sides takes [Q + G].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_scores_of_products(
@@ -457,16 +455,18 @@ pub fn cuda_scores_of_products(
     arrays: FiveArrays,
     per_item: PerItem,
     products: DeviceArray,
-    norms: [DeviceArray; 2],
+    norms: DeviceArray,
     out: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
     set_per_item(&mut call, &per_item)?;
-    let products = products_of(&call, arrays[0].dtype(), &products, &norms)?;
-    which(&call, None, &out)?;
-    let out = out.address(arrays[0].dtype())?;
+    let dtype = arrays[0].dtype();
+    let (products, out) = (products_of(&call, dtype, &products)?, products_of(&call, dtype, &out)?);
+    let fits = count(&norms) >= (call.inputs.mu1.rows + call.inputs.mu2.rows) as usize;
+    ensure(fits, || "norms need memory for Q + G numbers".into())?;
+    let norms = norms.address(dtype)?;
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { call.scores_of_products(products, out) })?;
+    py.detach(|| unsafe { call.scores_of_products(products, norms, out) })?;
     Ok(())
 }
 
@@ -481,7 +481,6 @@ pub fn cuda_weights_of_products(
     arrays: FiveArrays,
     per_item: PerItem,
     products: DeviceArray,
-    norms: [DeviceArray; 2],
     weights: DeviceArray,
     factors: DeviceArray,
     memory: DeviceArray,
@@ -490,10 +489,9 @@ pub fn cuda_weights_of_products(
     let mut call = call(name, at, &arrays)?;
     set_per_item(&mut call, &per_item)?;
     let dtype = arrays[0].dtype();
-    let products = products_of(&call, dtype, &products, &norms)?;
-    which(&call, None, &weights)?;
-    which(&call, None, &factors)?;
-    let (weights, factors, scratch) = (weights.address(dtype)?, factors.address(dtype)?, scratch(&call, &memory)?);
+    let products = products_of(&call, dtype, &products)?;
+    let (weights, factors) = (products_of(&call, dtype, &weights)?, products_of(&call, dtype, &factors)?);
+    let scratch = scratch(&call, &memory)?;
     // SAFETY: as in `cuda_score`.
     py.detach(|| unsafe { call.weights_of_products(products, Weighted { weights, factors, scratch }, both) })?;
     Ok(())

@@ -6,7 +6,7 @@ use crate::codes::{self, Codes};
 use crate::drivers::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::error::Error;
 use crate::kernels::dot_scores;
-use crate::kernels::pair_op::{Draws, Facts, Family, Purpose, Request, Scored};
+use crate::kernels::pair_op::{Draws, Facts, Family, Purpose, Request, Scored, Sieve};
 use crate::kernels::table;
 use crate::panels::{self, Packed};
 use crate::parallel;
@@ -356,7 +356,7 @@ pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         fields.set_item("layout", kernel.layout())?;
         fields.set_item("samplers", kernel.samplers)?;
         fields.set_item("sampled", kernel.family == Family::Sampled)?;
-        fields.set_item("one_product", kernel.family == Family::Dot)?;
+        fields.set_item("one_product", kernel.sieve == Sieve::Product)?;
         fields.set_item("saves", kernel.saves)?;
         fields.set_item("symmetric", kernel.symmetric)?;
         fields.set_item("per_item", kernel.per_item)?;

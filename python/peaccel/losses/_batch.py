@@ -123,16 +123,18 @@ def entries_of_classes(x: Tensor, rows: Tensor) -> Tensor:
     return x if is_static(rows) else x.gather(1, rows)
 
 
-def mean_score_of_classes(owner: str, d: Distribution, labels: Tensor, score: str | Score) -> Tensor:
-    """The mean score of the pairs i < j of one class; on the CPU no other pair is scored.
+def mean_score_of_classes(
+    owner: str, d: Distribution, labels: Tensor, score: str | Score, *, costly: bool = False
+) -> Tensor:
+    """The mean score of the pairs i < j of one class; on the CPU, and of a costly score, no other pair is scored.
 
     Raises
     ------
     ValueError
         No two labels are equal.
     """
-    if on_gpu(labels):
-        return mean_score_of_pairs(d, pairs_of_one_class(owner, labels).triu(), score)
+    if on_gpu(labels) and not (costly and may_look(labels)):
+        return mean_score_of_pairs(d, pairs_of_one_class(owner, labels).triu(), score, costly=costly)
     if torch.compiler.is_compiling():
         planned = plan(d, d, score, detach=False)
         items, draws = list(planned.inputs.arrays), planned.inputs.draws
@@ -228,9 +230,9 @@ mean_score_operator.register_autograd(_differentiate, setup_context=_save)
 # -- all pairs ---------------------------------------------------------------------------------------------------------
 
 
-def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score) -> Tensor:
-    """The mean score of the pairs in a mask [N, N]; on the CPU the others are not computed."""
-    if on_gpu(pairs):
+def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score, *, costly: bool = False) -> Tensor:
+    """The mean score of the pairs in a mask [N, N]; on the CPU, and of a costly score, the others are not computed."""
+    if on_gpu(pairs) and not costly:
         return mean_of(retrieval.pairwise(d, d, score), pairs)
     every = torch.arange(len(pairs), device=pairs.device).expand_as(pairs)
     return mean_of(retrieval.rescore(d, d, every.masked_fill(~pairs, -1), score), pairs)

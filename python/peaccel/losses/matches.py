@@ -87,6 +87,6 @@ class HIB(Loss[Normal]):
     def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
         different, a = different_classes("HIB", labels).triu(), self.log_a.exp()
-        match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed))
-        differ = mean_score_of_pairs(d, different, self.score(a=-a, b=-self.b, seed=seed))
+        match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed), costly=True)
+        differ = mean_score_of_pairs(d, different, self.score(a=-a, b=-self.b, seed=seed), costly=True)
         return -(match + differ) / 2

@@ -279,8 +279,6 @@ class _AllPairs:
         if inputs.mu2.dtype != dtype or inputs.uncertainty2.dtype != dtype:  # products are of one dtype
             inputs = inputs._replace(mu2=inputs.mu2.to(dtype), uncertainty2=inputs.uncertainty2.to(dtype))
         self.given = given = _inputs(op, inputs, **others)
-        first = norms(given.mu1)
-        self.norms = first, first if given.mu2 is given.mu1 else norms(given.mu2)
         self.per_item = _per_item(op, given, len(given.mu1) * len(given.mu2))
         arrays = _memories(listed(given))
         self.call = op.name, place(given.mu1), arrays, _memories_or_none(self.per_item)
@@ -296,7 +294,8 @@ def _score_by_products(op: PairOp, inputs: Inputs, *, keep: bool) -> tuple[Array
     pairs = _AllPairs(op, inputs)
     products = pairs.products()
     out = products.new_empty(products.shape) if keep else products
-    _core.cuda_scores_of_products(*pairs.call, memory(products), _memories(pairs.norms), memory(out))
+    both = products.new_empty(sum(products.shape))
+    _core.cuda_scores_of_products(*pairs.call, memory(products), memory(both), memory(out))
     return out, products
 
 
@@ -311,7 +310,7 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
     weights, factors = weights.contiguous(), products.new_empty(products.shape)
     scratch = factors.new_empty(_core.cuda_scratch(*products.shape), dtype=torch.uint8)
     asked, held = memory(weights), memory(scratch)
-    made = memory(products), _memories(pairs.norms), asked, memory(factors), held
+    made = memory(products), asked, memory(factors), held
     _core.cuda_weights_of_products(*pairs.call, *made, 1 in sides)
     mu1, mu2 = given.mu1, given.mu2
     by_mu1 = torch.mm(factors, mu2) if 0 in sides else torch.zeros_like(mu1)
