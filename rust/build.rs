@@ -1,4 +1,5 @@
-//! Compiles each cuda/families/<family>.cu into a fatbin that the library embeds, compressed: the only place that knows nvcc.
+//! Compiles each cuda/families/<family>.cu into a fatbin for each target, which the library embeds, compressed: the only place that
+//! knows nvcc.
 //!
 //! `PEACCEL_CUDA`: `auto` (the default) does without CUDA where there is no nvcc, `require` fails there, `off` does without.
 //! nvcc is sought in `PEACCEL_NVCC`, among the installed wheels of the Python that builds, in `CUDA_HOME` or `CUDA_PATH`, in
@@ -37,8 +38,8 @@ fn main() {
         Err(why) => (String::new(), String::new(), why),
     };
     let text = format!(
-        "/// Of each family the name, the bytes of its fatbin, and the fatbin by LZMA.\n\
-         pub const IMAGES: &[(&str, usize, &[u8])] = &[{images}];\n\
+        "/// Of each family and target the name of the family, the target, the bytes of its fatbin, and the fatbin by LZMA.\n\
+         pub const IMAGES: &[(&str, Target, usize, &[u8])] = &[{images}];\n\
          /// The targets that they hold code for.\npub const TARGETS: &str = {targets:?};\n\
          /// Why there are none; empty where there are.\npub const WHY_NONE: &str = {why:?};\n"
     );
@@ -83,34 +84,37 @@ fn compile(nvcc: &Path, out: &Path) -> Result<(String, String), String> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
         .collect();
     families.sort();
+    // Machine code for each, and intermediate code of the first one where there are several.
+    let mut kinds: Vec<(&str, bool)> = capabilities.iter().map(|&target| (target, true)).collect();
+    kinds.extend((capabilities.len() > 1).then(|| (capabilities[0], false)));
     let compiled = std::thread::scope(|scope| {
-        let runs: Vec<_> = families.iter().map(|path| scope.spawn(|| image(nvcc, path, out, &capabilities))).collect();
+        let (kinds, small) = (&kinds, kinds.len() > 1);
+        let all = families.iter().flat_map(|path| kinds.iter().map(move |&kind| (path, kind)));
+        let runs: Vec<_> = all.map(|(path, kind)| scope.spawn(move || image(nvcc, path, out, kind, small))).collect();
         runs.into_iter().map(|run| run.join().expect("the compiler's output could be read")).collect::<Vec<_>>()
     });
     let mut images = String::new();
     for outcome in compiled {
         // A kernel that does not compile is an error even where `PEACCEL_CUDA` is `auto`.
-        let (family, size, image) = outcome.unwrap_or_else(|why| panic!("{why}"));
-        let _ = write!(images, "({family:?}, {size}, include_bytes!({image:?})), ");
+        images.push_str(&outcome.unwrap_or_else(|why| panic!("{why}")));
     }
-    let mut names: Vec<String> = capabilities.iter().map(|target| format!("sm_{target}")).collect();
-    names.extend((capabilities.len() > 1).then(|| format!("compute_{}", capabilities[0])));
+    let names: Vec<String> = kinds.iter().map(|&(target, machine)| name_of(target, machine)).collect();
     Ok((images, names.join(" ")))
 }
 
-/// One family's name, the size of its image, and the file that holds it compressed.
-fn image(nvcc: &Path, path: &Path, out: &Path, capabilities: &[&str]) -> Result<(String, usize, String), String> {
+/// How nvcc calls machine code, or intermediate code, for a capability.
+fn name_of(target: &str, machine: bool) -> String {
+    format!("{}_{target}", if machine { "sm" } else { "compute" })
+}
+
+/// The entry of `IMAGES` of one family and target.
+fn image(nvcc: &Path, path: &Path, out: &Path, (target, machine): (&str, bool), small: bool) -> Result<String, String> {
     let family = path.file_stem().expect("a .cu file has a stem").to_string_lossy().into_owned();
-    let image = out.join(&family).with_extension("fatbin");
+    let image = out.join(format!("{family}_{}", name_of(target, machine))).with_extension("fatbin");
     let mut command = Command::new(nvcc);
     // Products and sums are fused where the code says so, as they are where the host runs it.
     command.args(["-std=c++17", "-O3", "-fmad=false", "-fatbin", "-no-compress", "-Werror", "all-warnings"]);
-    for target in capabilities {
-        command.arg(format!("-gencode=arch=compute_{target},code=sm_{target}"));
-    }
-    if capabilities.len() > 1 {
-        command.arg(format!("-gencode=arch=compute_{0},code=compute_{0}", capabilities[0]));
-    }
+    command.arg(format!("-gencode=arch=compute_{target},code={}", name_of(target, machine)));
     let run = command.arg("-o").arg(&image).arg(path).output().map_err(|e| format!("nvcc: {e}"))?;
     if !run.status.success() {
         let text = [run.stdout, run.stderr].concat();
@@ -118,15 +122,15 @@ fn image(nvcc: &Path, path: &Path, out: &Path, capabilities: &[&str]) -> Result<
     }
     let bytes = std::fs::read(&image).map_err(|e| format!("{}: {e}", image.display()))?;
     let packed = image.with_extension("lzma");
-    std::fs::write(&packed, compressed(&bytes, capabilities.len() > 1))
-        .map_err(|e| format!("{}: {e}", packed.display()))?;
-    Ok((family, bytes.len(), packed.to_string_lossy().into_owned()))
+    std::fs::write(&packed, compressed(&bytes, small)).map_err(|e| format!("{}: {e}", packed.display()))?;
+    let (size, packed) = (bytes.len(), packed.to_string_lossy().into_owned());
+    Ok(format!("({family:?}, Target {{ capability: {target}, machine: {machine} }}, {size}, include_bytes!({packed:?})), "))
 }
 
 /// An image by LZMA: as small as can be for wheels, else soon.
 ///
-/// One stream sees what the code of several targets has in common, of which nvcc's own compression, one kernel at a time, sees
-/// nothing. An instruction has sixteen bytes: its place among them says more of a byte than the byte before it.
+/// One stream sees what the kernels of a family have in common, of which nvcc's own compression, one kernel at a time, sees
+/// nothing; a stream for each target, so that a process unpacks no other's. An instruction has sixteen bytes: its place among them says more of a byte than the byte before it.
 fn compressed(image: &[u8], small: bool) -> Vec<u8> {
     let mut options = LzmaOptions::with_preset(if small { 9 } else { 1 });
     (options.lc, options.lp, options.pb) = (0, 4, 4);

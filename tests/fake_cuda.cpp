@@ -104,7 +104,9 @@ int cuDeviceGet(int* device, int number) {
     return number < DEVICES ? 0 : 101;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
-    *value = attribute == 16 ? 3 : SHARED[device];  // multiprocessors, shared memory of a block
+    static const std::map<int, int> known{{16, 3}, {75, 9}, {76, 0}};  // multiprocessors, compute capability
+    const auto found = known.find(attribute);
+    *value = found == known.end() ? SHARED[device] : found->second;
     return 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {

@@ -49,17 +49,20 @@ static_assert(PRODUCT_ROWS % PRODUCTS_AHEAD == 0 && PRODUCT_ROWS <= PRODUCT_COLU
 // each pair, as these take longer than sums.
 template <typename X>
 struct ProductQueries {
-    X norms[PRODUCT_ROWS], uncertainties[PRODUCT_ROWS];
-    float powers[PRODUCT_ROWS], thresholds[PRODUCT_ROWS];
+    // Of one query, loaded at once.
+    struct alignas(16) Query {
+        X norm, uncertainty;
+        float power, threshold;
+    };
+    Query of[PRODUCT_ROWS];
 
     template <typename T>
     __device__ void load(const ProductArgs& args, int64_t first, int count, bool of_sieve) {
         const int i = int(threadIdx.x);
         if (i < count) {
-            norms[i] = static_cast<const T*>(args.norms[QUERY])[first + i];
-            uncertainties[i] = X(uncertainty_of_query<T>(args.pairs, first + i));
-            powers[i] = args.powers ? args.powers[first + i] : 1;
-            if (of_sieve) thresholds[i] = threshold(args.pairs, first + i);
+            const X norm = static_cast<const T*>(args.norms[QUERY])[first + i];
+            of[i] = {norm, X(uncertainty_of_query<T>(args.pairs, first + i)), args.powers ? args.powers[first + i] : 1,
+                     of_sieve ? threshold(args.pairs, first + i) : 0};
         }
         __syncthreads();
     }
@@ -70,6 +73,7 @@ struct ProductQueries {
 template <typename F, typename S, typename X>
 struct ProductColumn {
     using T = typename F::T;
+    using Query = typename ProductQueries<X>::Query;
     const ProductArgs& args;
     const ProductQueries<X>& queries;
     int64_t first_query, g;
@@ -91,7 +95,7 @@ struct ProductColumn {
         uncertainty = X(uncertainty_of_gallery<T, S>(args.pairs, row));
         per_item = F::per_item_of(args.pairs, GALLERY, row);
     }
-    // Calls body(i, product) for each query of the tile, by all threads together.
+    // Calls body(i, query, product) for each query of the tile, by all threads together.
     template <typename Body>
     __device__ void each(const Body& body) const {
         const T* const column = static_cast<const T*>(args.products) + first_query * args.stride + (there ? g - args.pairs.begin : 0);
@@ -101,14 +105,16 @@ struct ProductColumn {
             for (int i = 0; i < PRODUCTS_AHEAD; ++i) products[i] = first + i < count ? column[(first + i) * args.stride] : T(0);
 #pragma unroll
             for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
-                if (first + i < count) body(first + i, T(queries.powers[first + i]) * products[i]);
+                if (first + i >= count) break;
+                const auto query = queries.of[first + i];
+                body(first + i, query, T(query.power) * products[i]);
             }
         }
     }
     // The numbers of the pair with a query, x being the inner product or, for distances, the squared distance.
-    __device__ DotPair pair(int i, T product) const {
-        const double n = queries.norms[i], m = norm, x = product;
-        return {F::DIFFERENCE ? (n + m) - 2 * x : x, n, m, double(queries.uncertainties[i]), double(uncertainty),
+    __device__ DotPair pair(int i, const Query& query, T product) const {
+        const double n = query.norm, m = norm, x = product;
+        return {F::DIFFERENCE ? (n + m) - 2 * x : x, n, m, double(query.uncertainty), double(uncertainty),
                 F::per_item_of(args.pairs, QUERY, first_query + i), per_item};
     }
     // Whether a pair's product has the digits that its score needs.
@@ -130,20 +136,26 @@ __device__ inline void each_tile(const ProductArgs& args, bool of_sieve, const B
     }
 }
 
+// The score of each lane's pair (q, g) by the pair function; a lane with g < 0 has no pair. Not inlined: few warps come here, and all
+// would keep registers for it.
+template <typename F>
+__device__ __noinline__ typename F::T score_of_rows(const F& f, const PairArgs& args, int64_t q, int64_t g) {
+    const Numbers<F> numbers = sum_pairs<F, typename F::T>(f, args, q, g);
+    return f.template score<typename F::T>(args, numbers.pair, numbers.query, numbers.item, q, g, g >= 0);
+}
+
 // Writes the scores of all pairs [Q, G].
 template <typename F>
 __device__ void scores_of_products(const F& f, const ProductArgs& args) {
     using T = typename F::T;
     each_tile<F, T, double>(args, false, [&](const ProductColumn<F, T, double>& column, int64_t) {
         T* const scores = static_cast<T*>(args.pairs.scores) + column.first_query * args.pairs.mu2.rows + column.g;
-        column.each([&](int i, T product) {
-            const DotPair pair = column.pair(i, product);
+        column.each([&](int i, const auto& query, T product) {
+            const DotPair pair = column.pair(i, query, product);
             const bool near = column.there && !column.is_apart(pair);
             T score = near ? T(0) : T(value_of(f.formula, pair));
             if (__any_sync(FULL, near)) {
-                const int64_t q = column.first_query + i;
-                const Numbers<F> numbers = sum_pairs<F, T>(f, args.pairs, q, near ? column.g : NONE);
-                const T exact = f.template score<T>(args.pairs, numbers.pair, numbers.query, numbers.item, q, column.g, near);
+                const T exact = score_of_rows(f, args.pairs, column.first_query + i, near ? column.g : NONE);
                 if (near) score = exact;
             }
             if (column.there) scores[i * args.pairs.mu2.rows] = score;
@@ -162,12 +174,12 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
     each_tile<F, T, double>(args, false, [&](const ProductColumn<F, T, double>& column, int64_t tile) {
         double of_column[2] = {};
         uint32_t marks = 0;
-        column.each([&](int i, T product) {
+        column.each([&](int i, const auto& query, T product) {
             const int64_t at = (column.first_query + i) * gallery + column.g;
             const double weight = column.there ? double(static_cast<const T*>(args.weights)[at]) : 0;
             // A weight of 0 adds nothing even where derivatives are NaN or infinite.
             const bool wanted = weight != 0;
-            const DotPair pair = column.pair(i, product);
+            const DotPair pair = column.pair(i, query, product);
             const bool near = wanted && !column.is_apart(pair);
             double factor = 0, sums[SUMS] = {};
             if (wanted && !near) {
@@ -241,9 +253,11 @@ struct Limits {
     const F& f;
     const ProductColumn<F, S, X>& column;
     double slack, smallest;
+    float rough_slack, rough_smallest;
 
     __device__ Limits(const F& f, const ProductColumn<F, S, X>& column, const ProductArgs& args)
-        : f(f), column(column), slack(args.slack), smallest(4 * double(args.pairs.mu1.stored) * 1.1754943508222875e-38) {}
+        : f(f), column(column), slack(args.slack), smallest(4 * double(args.pairs.mu1.stored) * 1.1754943508222875e-38),
+          rough_slack(float(slack) + 16 * 5.9604644775390625e-08f), rough_smallest(float(2 * smallest)) {}
 
     // The limit in the direction of the sign, 1 for the highest and -1 for the lowest score.
     __device__ double exact(DotPair pair, double sign) const {
@@ -254,17 +268,18 @@ struct Limits {
         return value_of(f.formula, pair) + sign * f.formula.tolerance(pair.v, pair.w);
     }
     // Whether a pair cannot be among the best.
-    __device__ bool rules_out(int i, float product) const {
-        const float n = column.queries.norms[i], m = column.norm, u = 5.9604644775390625e-08f;
-        const float threshold = column.queries.thresholds[i];
+    template <typename Query>
+    __device__ bool rules_out(int i, const Query& query, float product) const {
         // A cosine of rows of other lengths is that of scaled rows.
-        if (F::LENGTHS && !(in_range<float>(n) && in_range<float>(m))) return false;
+        if (F::LENGTHS && !(in_range<float>(query.norm) && in_range<float>(column.norm))) return false;
         if constexpr (F::LIMITED) {
-            const LimitPair pair{product, n, m, column.queries.uncertainties[i], column.uncertainty};
-            // Most pairs are ruled out by it, and few warps go on to double precision.
-            if (f.limit(pair, float(slack) + 16 * u, float(2 * smallest)) < threshold) return true;
+            const LimitPair pair{product, query.norm, column.norm, query.uncertainty, column.uncertainty};
+            const float limit = f.limit(pair, rough_slack, rough_smallest);
+            // Few pairs have no limit in single precision, and few of the others are not ruled out by it.
+            if (limit < query.threshold) return true;
+            if (limit >= query.threshold) return false;
         }
-        return float(exact(column.pair(i, product), 1)) < threshold;
+        return float(exact(column.pair(i, query, product), 1)) < query.threshold;
     }
 };
 
@@ -274,8 +289,8 @@ __device__ void lowest_of_products(const F& f, const ProductArgs& args) {
     each_tile<F, S, double>(args, false, [&](const ProductColumn<F, S, double>& column, int64_t) {
         const Limits<F, S, double> limits(f, column, args);
         float* const to = static_cast<float*>(args.pairs.scores) + column.first_query * args.stride + column.g - args.pairs.begin;
-        column.each([&](int i, float product) {
-            const DotPair pair = column.pair(i, product);
+        column.each([&](int i, const auto& query, float product) {
+            const DotPair pair = column.pair(i, query, product);
             const bool known = !F::LENGTHS || (in_range<float>(pair.n) && in_range<float>(pair.m));
             if (column.there) to[i * args.stride] = known ? float(limits.exact(pair, -1)) : NAN;
         });
@@ -289,8 +304,8 @@ __device__ void sieve(const F& f, const ProductArgs& args) {
     const PairArgs& pairs = args.pairs;
     each_tile<F, S, float>(args, true, [&](const ProductColumn<F, S, float>& column, int64_t) {
         const Limits<F, S, float> limits(f, column, args);
-        column.each([&](int i, float product) {
-            const bool survives = column.there && !limits.rules_out(i, product);
+        column.each([&](int i, const auto& query, float product) {
+            const bool survives = column.there && !limits.rules_out(i, query, product);
             const unsigned all = __ballot_sync(FULL, survives);
             if (!all) return;
             const int64_t q = column.first_query + i;

@@ -5,6 +5,25 @@ use std::io::Read as _;
 
 include!(concat!(env!("OUT_DIR"), "/images.rs"));
 
+/// What an image is compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The compute capability, ten times its number: 90 for 9.0.
+    pub capability: i32,
+    /// Whether it is machine code, or intermediate code from which the driver compiles.
+    pub machine: bool,
+}
+
+impl Target {
+    /// The target whose images a device of this capability runs: machine code of its own major number, not above it, or else
+    /// intermediate code.
+    pub fn of(capability: i32) -> Option<Target> {
+        let targets = || IMAGES.iter().map(|&(_, target, ..)| target).filter(|target| target.capability <= capability);
+        let own = targets().filter(|target| target.machine && target.capability / 10 == capability / 10);
+        own.max_by_key(|target| target.capability).or_else(|| targets().find(|target| !target.machine))
+    }
+}
+
 /// An unpacked fatbin, aligned as the driver needs its header to be.
 pub struct Image(Vec<u128>);
 
@@ -24,12 +43,13 @@ impl Image {
     }
 }
 
-/// The families with their images, each unpacked by a thread: half a second on two cores for what a wheel holds, once in a process.
-pub fn unpacked() -> Vec<(&'static str, Result<Image, String>)> {
+/// The families with their images for a target, each unpacked by a thread.
+pub fn unpacked(target: Target) -> Vec<(&'static str, Result<Image, String>)> {
     std::thread::scope(|scope| {
         let runs: Vec<_> = IMAGES
             .iter()
-            .map(|&(family, size, packed)| (family, scope.spawn(move || Image::unpack(size, packed))))
+            .filter(|&&(_, of, ..)| of == target)
+            .map(|&(family, _, size, packed)| (family, scope.spawn(move || Image::unpack(size, packed))))
             .collect();
         runs.into_iter()
             .map(|(family, run)| (family, run.join().unwrap_or_else(|_| Err("the thread panicked".into()))))

@@ -4,7 +4,7 @@
 //! are loaded once for all devices; a launch goes to the primary context of its device, which is also torch's, and to the stream
 //! that the caller names. Nothing here allocates memory on the device or waits for it.
 
-use super::images::{self, IMAGES, WHY_NONE};
+use super::images::{self, Target, IMAGES, WHY_NONE};
 use crate::error::Error;
 use libloading::Library;
 use std::collections::HashMap;
@@ -22,6 +22,8 @@ const MAX_DYNAMIC_SHARED: c_int = 8;
 const MULTIPROCESSORS: c_int = 16;
 /// CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 const MAX_SHARED: c_int = 97;
+/// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+const CAPABILITY: [c_int; 2] = [75, 76];
 
 type Status = c_int;
 /// A pointer to an object of the driver, or null.
@@ -69,6 +71,7 @@ struct Device {
     context: Handle,
     multiprocessors: u32,
     shared: u32,
+    target: Target,
 }
 // SAFETY: a context may be used from any thread that makes it current.
 unsafe impl Send for Device {}
@@ -85,8 +88,8 @@ struct Kernel {
 pub struct Driver {
     functions: Functions,
     version: c_int,
-    /// The loaded images of the families, in the order of [`IMAGES`].
-    libraries: Vec<Handle>,
+    /// The loaded images of the families, for each target of which there is a device.
+    libraries: Mutex<HashMap<Target, Vec<Handle>>>,
     devices: Mutex<HashMap<i32, Device>>,
     /// The kernels that have been launched, by device and name.
     kernels: Mutex<HashMap<c_int, HashMap<String, Kernel>>>,
@@ -156,7 +159,7 @@ impl Driver {
         let mut driver = Driver {
             functions,
             version: 0,
-            libraries: Vec::new(),
+            libraries: Mutex::default(),
             devices: Mutex::default(),
             kernels: Mutex::default(),
         };
@@ -174,18 +177,7 @@ impl Driver {
                     number(LEAST_VERSION)
                 ));
             }
-            let mut libraries = Vec::new();
-            for (family, image) in images::unpacked() {
-                let image = image.map_err(|why| format!("unpacking the kernels of {family}: {why}"))?;
-                let mut library = null_mut();
-                let nothing = null_mut();
-                let status =
-                    (f.library_load)(&mut library, image.as_ptr().cast(), nothing, nothing, 0, nothing, nothing, 0);
-                // The driver has copied the image.
-                driver.check(&format!("loading the kernels of {family}"), status)?;
-                libraries.push(library);
-            }
-            (driver.version, driver.libraries) = (version, libraries);
+            driver.version = version;
         }
         Ok(driver)
     }
@@ -211,22 +203,49 @@ impl Driver {
         Err(format!("{what}: {name}"))
     }
 
+    /// The images of all families for a target, loaded at their first use.
+    fn libraries(&self, target: Target) -> Result<Vec<Handle>, String> {
+        let mut all = self.libraries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = all.get(&target) {
+            return Ok(loaded.clone());
+        }
+        let mut libraries = Vec::new();
+        for (family, image) in images::unpacked(target) {
+            let image = image.map_err(|why| format!("unpacking the kernels of {family}: {why}"))?;
+            let (mut library, nothing) = (null_mut(), null_mut());
+            // SAFETY: the image is a whole fatbin, which the driver copies.
+            let status = unsafe {
+                (self.functions.library_load)(&mut library, image.as_ptr().cast(), nothing, nothing, 0, nothing, nothing, 0)
+            };
+            self.check(&format!("loading the kernels of {family}"), status)?;
+            libraries.push(library);
+        }
+        all.insert(target, libraries.clone());
+        Ok(libraries)
+    }
+
     fn device(&self, number: i32) -> Result<Device, String> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&device) = devices.get(&number) {
             return Ok(device);
         }
         let f = &self.functions;
-        let mut device = Device { number: 0, context: null_mut(), multiprocessors: 1, shared: 0 };
-        let (mut count, mut shared) = (0, 0);
+        let target = Target { capability: 0, machine: true };
+        let mut device = Device { number: 0, context: null_mut(), multiprocessors: 1, shared: 0, target };
+        let (mut count, mut shared, mut major, mut minor) = (0, 0, 0, 0);
         // SAFETY: the arguments are those that cuda.h asks for, and outlive the calls.
         unsafe {
             self.check("cuDeviceGet", (f.device_get)(&mut device.number, number))?;
             self.check("cuDevicePrimaryCtxRetain", (f.primary_context)(&mut device.context, device.number))?;
-            for (value, attribute) in [(&mut count, MULTIPROCESSORS), (&mut shared, MAX_SHARED)] {
+            let [of_major, of_minor] = CAPABILITY;
+            let asked = [MULTIPROCESSORS, MAX_SHARED, of_major, of_minor];
+            for (value, attribute) in [&mut count, &mut shared, &mut major, &mut minor].into_iter().zip(asked) {
                 self.check("cuDeviceGetAttribute", (f.device_attribute)(value, attribute, device.number))?;
             }
         }
+        device.target = Target::of(10 * major + minor).ok_or_else(|| {
+            format!("there are no kernels for compute capability {major}.{minor}, only {}", images::TARGETS)
+        })?;
         (device.multiprocessors, device.shared) = (count.max(1) as u32, shared.max(0) as u32);
         devices.insert(number, device);
         Ok(device)
@@ -239,7 +258,7 @@ impl Driver {
             return Ok(kernel);
         }
         let symbol = CString::new(name).map_err(|_| format!("{name:?} names no kernel"))?;
-        for &library in &self.libraries {
+        for library in self.libraries(device.target)? {
             let mut handle = null_mut();
             // SAFETY: the library is loaded, the name ends in 0.
             if unsafe { (self.functions.library_kernel)(&mut handle, library, symbol.as_ptr()) } == 0 {
