@@ -4,6 +4,7 @@ import math
 import pickle
 import re
 
+import faiss
 import numpy as np
 import pytest
 import torch
@@ -368,13 +369,90 @@ SCORES, IDS = (
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
 @pytest.mark.parametrize("accept", [SELECTION, LIMIT])
 def test_refused_answers_are_taken_out_of_a_ranking(accept, kind):
-    found = accept(pe.Ranking(kind(SCORES), kind(IDS)))
+    k = 1 if accept is SELECTION else 3
+    found = accept(pe.Ranking(kind(SCORES[:, :k]), kind(IDS[:, :k])))
     assert type(found) is pe.Ranking and type(found.ids) is type(kind(IDS))
-    assert found.ids.tolist() == [[3, 1, -1], [-1, -1, -1], [-1, -1, -1]]
-    assert found.scores.tolist() == [[0.9, 0.5, -np.inf], [-np.inf] * 3, [-np.inf] * 3]
+    assert found.ids.tolist() == [row[:k] for row in ([3, 1, -1], [-1, -1, -1], [-1, -1, -1])]
+    assert found.scores.tolist() == [row[:k] for row in ([0.9, 0.5, -np.inf], [-np.inf] * 3, [-np.inf] * 3)]
     by_query = accept.select(pe.Ranking(kind(SCORES), kind(IDS)), confidence=[0.1, 0.7, np.nan])
     assert by_query.ids.tolist() == [[-1] * 3, [0, 1, -1], [-1] * 3]
     assert by_query.ids.dtype == kind(IDS).dtype and by_query.scores.dtype == kind(SCORES).dtype
+
+
+def searched(score, k=1, **sides):
+    return pe.search(sides.get("queries", ITEMS[:60]), ITEMS, k, score)
+
+
+ITEMS = pe.Normal(np.random.default_rng(0).normal(size=(80, 6)), np.random.default_rng(1).gamma(2, size=80))
+BEST = searched("ppk:rho=0.5")
+FITTED = {
+    "learn_then_test": pe.learn_then_test(BEST, np.arange(60) > 0, np.arange(60), 0.1),
+    "limit_false_matches": pe.limit_false_matches(BEST, 0.1),
+}
+
+
+@pytest.mark.parametrize("accept", FITTED.values(), ids=FITTED)
+def test_a_threshold_found_on_a_ranking_belongs_to_its_score(accept):
+    assert (accept.score, accept.of, accept.normalisation) == ("ppk:rho=0.5", "answers", "")
+    assert accept(BEST).ids.shape == (60, 1)  # and of a ranking that does not know its score
+    assert accept(pe.Ranking(*BEST)).ids.tolist() == accept(BEST).ids.tolist()
+    norms = pe.pairwise(ITEMS[:60], ITEMS, "ppk:rho=0.5"), pe.pairwise(ITEMS, ITEMS, "ppk:rho=0.5")
+    normed = pe.normalise_scores(BEST, queries=norms[0], gallery=norms[1])
+    for ranking, got in (
+        (searched("cosine"), "cosine"),
+        (searched("ppk:rho=0.6"), "ppk:rho=0.6"),
+        (normed, "ppk:rho=0.5 with S-norm"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"^accept: the threshold is of ppk:rho=0.5, and scores are of {got}; choo"
+        ):
+            accept(ranking)
+    of_normed = pe.learn_then_test(normed, np.arange(60) > 0, np.arange(60), 0.1)
+    assert of_normed(normed).ids.shape == (60, 1) and of_normed.normalisation == "S-norm"
+
+
+def test_a_selection_refuses_lists_and_a_threshold_of_pairs_refuses_rankings():
+    with pytest.raises(
+        ValueError, match=r"^accept: the threshold is of the best answer of each query, expected k = 1, g"
+    ):
+        FITTED["learn_then_test"](searched("ppk:rho=0.5", 2))
+    assert FITTED["limit_false_matches"](searched("ppk:rho=0.5", 2)).ids.shape == (60, 2)
+    with pytest.raises(
+        ValueError, match=r"^learn_then_test: confidence is a ranking of 2, expected one of the best answ"
+    ):
+        pe.learn_then_test(searched("cosine", 2), np.arange(60) > 0, np.arange(60), 0.1)
+    scores = np.linspace(0, 1, 400)
+    for promise in ({"wrong": 0.1}, {"far": 0.1}):
+        of_pairs = pe.choose_pair_threshold(scores, scores > 0.3, **promise).accept
+        assert of_pairs(scores).any()
+        with pytest.raises(
+            ValueError, match=r"^accept: the threshold is of scored pairs, and a search takes the best of"
+        ):
+            of_pairs(BEST)
+
+
+def test_rankings_know_their_score_on_every_way():
+    score = pe.scores.llr(prior_var=np.full(6, 2.0))
+    accept = pe.learn_then_test(searched(score), np.arange(60) > 0, np.arange(60), 0.1)
+    queries, flat = ITEMS[:60], faiss.IndexFlatIP(6)
+    flat.add(np.float32(ITEMS.mu))
+    rankings = [
+        pe.rerank(queries, ITEMS, np.tile(np.arange(4), (60, 1)), 1, score),
+        pe.search(queries, [ITEMS[:50], ITEMS[50:]], 1, score),
+        pe.merge([searched(score), searched(score)], 1, [0, 80]),
+        pe.FaissReranker(flat, ITEMS, score=score).search(queries, 1),
+        pe.search(queries, pe.prepare(ITEMS, score), 1),
+    ]
+    for ranking in rankings:
+        assert accept(ranking).ids.shape == (60, 1) and ranking.score == score
+    other = pe.scores.llr(prior_var=np.full(6, 2.5))
+    assert str(other.label) == str(score.label) and other.fingerprint != score.fingerprint
+    with pytest.raises(
+        ValueError, match=r"^accept: the threshold is of llr:prior_var=\[\w{8}\],prior_mean=0, and scores a"
+    ):
+        pe.FaissReranker(flat, ITEMS, score=other).search(queries, 1, accept=accept)
+    assert score.fingerprint == pe.scores.llr(prior_var=torch.full((6,), 2.0)).fingerprint
+    assert pe.merge([searched(score), searched(other)], 1, [0, 80]).score is None
 
 
 @pytest.mark.parametrize(

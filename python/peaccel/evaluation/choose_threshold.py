@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,7 @@ def choose_threshold(
     >>> d = pe.Point(rng.normal(size=(300, 32))[labels] + blur * rng.normal(size=(600, 32)))
     >>> found = pe.choose_threshold(d, None, labels, wrong=0.05)
     >>> round(found.accept.threshold, 2), found.accept.number, found.chosen.missing
-    (0.88, 300, '')
+    (0.91, 300, '')
     """
     owner, items = "choose_threshold", queries if gallery is None else gallery
     truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
@@ -148,6 +148,7 @@ def choose_threshold(
         asked,
         delta,
         seed,
+        named.fingerprint,
         score=named.label,
         about=_about(queries, gallery, named, given, truth.grouping, novel is not None),
         grouping=truth.grouping,
@@ -227,6 +228,7 @@ def choose_pair_threshold(
         asked,
         delta,
         seed,
+        "",
         score=None,
         about=f"{len(pairs)} scored pairs{grouped}, of which {right.sum()} match",
         grouping=kind,
@@ -284,16 +286,23 @@ def _about(
 
 
 def _chosen(
-    x: _Given, promises: tuple[str, ...], asked: tuple[str, float] | None, delta: float, seed: int, **told: Any
+    x: _Given,
+    promises: tuple[str, ...],
+    asked: tuple[str, float] | None,
+    delta: float,
+    seed: int,
+    fingerprint: str,
+    **told: Any,
 ) -> ThresholdChoice:
     """The thresholds for all targets, and what the page draws."""
     curve = _risks(x.scores, x.right)
+    terms = {"of": "answers" if fingerprint else "pairs", "score": fingerprint, "fitted_on": told["about"]}
     results = []
     for promise in promises:
         if promise == "wrong" or len(x.others):
             own = {asked[1]} if asked is not None and asked[0] == promise else set()
             targets = sorted(own | set(TARGETS[promise]), reverse=True)
-            results += [_result(x, promise, target, delta, seed, curve) for target in targets]
+            results += [_result(x, promise, target, delta, seed, curve, terms) for target in targets]
     shown = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).round().astype(np.int64))
     right = x.right.astype(np.float64)
     chances = probability(x.scores.astype(np.float64), right, x.units, seed)
@@ -326,9 +335,9 @@ def _errors(x: _Given) -> metrics.OpenSet:
 
 
 def _result(
-    x: _Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64]
+    x: _Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64], terms: dict[str, Any]
 ) -> ThresholdResult:
-    """The threshold for one target, and what it does."""
+    """The threshold for one target, with the terms that it carries, and what it does."""
     found = (
         learn_then_test(x.scores, x.right, x.units, target, delta, seed)
         if promise == "wrong"
@@ -345,7 +354,7 @@ def _result(
         wrong=float((~x.right[accepted]).mean()) if accepted.any() else math.nan,
         found=float((accepted & x.right)[x.matches].mean()) if x.matches.any() else math.nan,
         false=float(found(x.others).mean()) if len(x.others) else None,
-        accept=found,
+        accept=replace(found, **terms),
         tested=found.number,
         perhaps=perhaps,
         missing=_missing(promise, found.missing, perhaps) if refused else "",

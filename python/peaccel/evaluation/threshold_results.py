@@ -97,7 +97,7 @@ class ThresholdChoice:
     >>> scores = np.linspace(0, 1, 400)
     >>> found = pe.choose_pair_threshold(scores, match=scores > 0.3, wrong=0.05)
     >>> round(found.accept.threshold, 2), found.chosen.accepted, found.chosen.promise
-    (0.28, 0.715, 'wrong')
+    (0.29, 0.705, 'wrong')
     >>> found.accept([0.1, 0.9]).tolist()
     [False, True]
     """

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, on_host
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
-from peaccel.fits.records import FalseMatchLimit, Selection, fewest
+from peaccel.fits.records import FalseMatchLimit, RankedAnswers, Selection, fewest
 from peaccel.metrics.verification import warn_if_reversed
 
 __all__ = ["learn_then_test", "limit_false_matches"]
@@ -31,7 +31,12 @@ RANKS = 100  # how many ranks of a sequence are tested at most
 
 
 def learn_then_test(
-    confidence: ArrayLike, correct: ArrayLike, classes: ArrayLike, alpha: float, delta: float = 0.1, seed: int = 0
+    confidence: ArrayLike | RankedAnswers,
+    correct: ArrayLike,
+    classes: ArrayLike,
+    alpha: float,
+    delta: float = 0.1,
+    seed: int = 0,
 ) -> Selection:
     """A threshold of confidence above which at most a share alpha of answers is wrong, with probability 1 - delta.
 
@@ -44,7 +49,8 @@ def learn_then_test(
     ----------
     confidence
         [Q], higher is surer: of the top-1 answers to queries of held-out classes; `pe.confidence` of the queries, the
-        score, the probability of `fit_match_probability`, ...
+        score, the probability of `fit_match_probability`, ... Or the ranking of one, [Q, 1], that gave these answers:
+        the threshold then refuses rankings of other scores.
     correct
         [Q] booleans (or 0 and 1): whether the answer is right.
     classes
@@ -112,12 +118,13 @@ def learn_then_test(
     >>> confidence = np.linspace(0, 1, 400)
     >>> s = pe.learn_then_test(confidence, confidence > 0.3, np.arange(400), alpha=0.05)
     >>> round(s.threshold, 2), s.number, s.accepted, s.wrong
-    (0.28, 400, 286, 6)
+    (0.29, 400, 282, 2)
     >>> s([0.1, 0.9]).tolist()
     [False, True]
     """
     owner = "learn_then_test"
     require_shares(owner, alpha=alpha, delta=delta)
+    confidence, known = _of_ranking(owner, "confidence", confidence)
     sure = finite_numbers(owner, "confidence", confidence)
     wrong = ~flags(owner, "correct", correct, (len(sure),))
     one = _one_of_each(owner, "classes", classes, len(sure), seed)
@@ -142,13 +149,13 @@ def learn_then_test(
         else:
             level = 0.0
     if not deepest:
-        return Selection(math.inf, float(alpha), float(delta), len(one), 0, 0)
+        return Selection(math.inf, float(alpha), float(delta), len(one), 0, 0, **known)
     threshold = float(falling[-1]) if deepest == len(one) else _above(falling[deepest], confidence)
-    return Selection(threshold, float(alpha), float(delta), len(one), deepest, int(errors[deepest - 1]))
+    return Selection(threshold, float(alpha), float(delta), len(one), deepest, int(errors[deepest - 1]), **known)
 
 
 def limit_false_matches(
-    scores: ArrayLike,
+    scores: ArrayLike | RankedAnswers,
     alpha: float,
     delta: float = 0.1,
     groups: ArrayLike | None = None,
@@ -164,7 +171,8 @@ def limit_false_matches(
     Parameters
     ----------
     scores
-        [N]: the best score of each search whose subject is not in the gallery, higher = more similar.
+        [N]: the best score of each search whose subject is not in the gallery, higher = more similar. Or the ranking of
+        one, [N, 1], of these searches: the threshold then refuses rankings of other scores.
     alpha
         In (0, 1): the share of such searches that may return anything, the false positive identification rate (FPIR).
     delta
@@ -215,6 +223,7 @@ def limit_false_matches(
     require_shares(owner, alpha=alpha, delta=delta)
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")
+    scores, known = _of_ranking(owner, "scores", scores)
     found = finite_numbers(owner, "scores", scores)
     if groups is not None and each == "one":
         found = found[_one_of_each(owner, "groups", groups, len(found), seed)]
@@ -227,7 +236,7 @@ def limit_false_matches(
     tails = np.cumsum(np.exp(_log_binomial(n, alpha, _log_factorials(n))))
     allowed = int(np.searchsorted(tails, delta, side="right")) - 1
     threshold = math.inf if allowed < 0 else _above(np.sort(found)[n - 1 - allowed], scores)
-    return FalseMatchLimit(threshold, float(alpha), float(delta), n, max(allowed, 0))
+    return FalseMatchLimit(threshold, float(alpha), float(delta), n, max(allowed, 0), **known)
 
 
 # -- ranks and levels --------------------------------------------------------------------------------------------------
@@ -282,6 +291,16 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 
 
 # -- what is given -----------------------------------------------------------------------------------------------------
+
+
+def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, str]]:
+    """The best scores of a ranking, and what they are scores of; other numbers as they are."""
+    if not hasattr(x, "ids"):
+        return x, {}
+    if (k := x.scores.shape[1]) != 1:
+        raise ValueError(f"{owner}: {name} is a ranking of {k}, expected one of the best answer of each query")
+    score = getattr(x, "score", None)
+    return x.scores[:, 0], {} if score is None else {"score": score.fingerprint, "normalisation": x.normalisation}
 
 
 def _one_of_each(owner: str, name: str, classes: Array, length: int, seed: int) -> Array:
