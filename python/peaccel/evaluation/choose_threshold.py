@@ -16,8 +16,9 @@ from peaccel.distributions.checks import class_numbers, finite_numbers, flags, r
 from peaccel.evaluation.answers import GREAT, answered, as_truth, warn_of_copies
 from peaccel.evaluation.identification import best_two, curve_of, novel_clusters
 from peaccel.evaluation.separation import calibration, probability
-from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
+from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult, out_of_reach
 from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
+from peaccel.fits.records import FalseMatchLimit, Selection
 from peaccel.metrics import Relevance
 from peaccel.metrics._numbers import bin_edges
 from peaccel.scores import Score
@@ -352,22 +353,33 @@ def _result(
         threshold=found.threshold,
         accepted=float(accepted.mean()),
         wrong=float((~x.right[accepted]).mean()) if accepted.any() else math.nan,
+        wrong_by_class=_wrong_by_class(x, accepted),
         found=float((accepted & x.right)[x.matches].mean()) if x.matches.any() else math.nan,
         false=float(found(x.others).mean()) if len(x.others) else None,
         accept=replace(found, **terms),
         tested=found.number,
         perhaps=perhaps,
-        missing=_missing(promise, found.missing, perhaps) if refused else "",
+        missing=_missing(promise, found, perhaps) if refused else "",
     )
 
 
-def _missing(promise: str, least: int, perhaps: int | None) -> str:
+def _wrong_by_class(x: _Given, accepted: NDArray[np.bool_]) -> float | None:
+    """Share of what is accepted that is wrong, each class counting alike; None where all have as many items."""
+    size = np.bincount(x.units)
+    if size.max() == size.min():
+        return None
+    weight = accepted / size[x.units]
+    return float(weight[~x.right].sum() / weight.sum()) if accepted.any() else math.nan
+
+
+def _missing(promise: str, found: Selection | FalseMatchLimit, perhaps: int | None) -> str:
     """Reason why there is no threshold, in some words."""
+    least = found.missing
     if promise != "wrong":
-        return str(least)
-    if perhaps is None:
-        return "surer scores"
-    return f"{least} to perhaps {perhaps}" if least else f"perhaps {perhaps}"
+        return f"{least} more"
+    if out_of_reach(perhaps, found.number):
+        return "another score"
+    return f"{least} to about {perhaps} more" if least else f"about {perhaps} more"
 
 
 def _risks(scores: NDArray[Any], right: NDArray[np.bool_]) -> NDArray[np.float64]:
