@@ -46,7 +46,7 @@ class ChooseThreshold(LabelledFiles):
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False
-    """Exit with code 1 where a target is named and no threshold can be promised to keep it."""
+    """End with exit code 1 where a target is named and no threshold can be promised to keep it."""
     seed: int = 0
     """Seed of the draw of one query, or pair, of each class, and of the parts of the fitted probability."""
 
