@@ -33,13 +33,13 @@ def test_what_a_page_shows_runs(page, tmp_path, monkeypatch, capsys):
 
 
 def test_readme_says_of_its_answers_what_they_are():
-    """A third of all is wrong; of the half that is accepted 0.2 %."""
+    """A third of all is wrong; of the half that is accepted 0.4 %."""
     names = {}
     exec(BLOCKS["README"][0], names)
     pe, np = names["pe"], names["np"]
     asked = np.arange(1000, 2000)
     taken = names["answers"].ids[:, 0]
-    assert 0.45 <= np.mean(taken >= 0) <= 0.55 and np.mean((taken != asked)[taken >= 0]) <= 0.004
+    assert 0.45 <= np.mean(taken >= 0) <= 0.55 and np.mean((taken != asked)[taken >= 0]) <= 0.006
     everything = pe.search(names["embed"](asked), names["gallery"], k=1, score="cosine").ids[:, 0]
     assert 0.3 <= np.mean(everything != asked) <= 0.37
 

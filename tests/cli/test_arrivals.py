@@ -251,7 +251,7 @@ WHAT_IS_RIGHT = {
 
 
 def test_lines_have_every_option_of_choose_threshold():
-    assert options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT) | {"wrong", "fpir", "far"} == {
+    assert options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT) | {"wrong", "fpir", "far", "strict"} == {
         f.name for f in fields(ChooseThreshold)
     }
 

@@ -135,13 +135,34 @@ def test_answers_below_a_threshold_are_left_out(files, capsys, command):
     io.write_fit("accept.json", replace(LIMIT, threshold=middle))
     code, out, _ = run(capsys, f"{command} --k 3 --accept accept.json")
     left = scores >= middle
-    assert code == 0 and 0 < left.sum() < left.size and f", {left[:, 0].sum()} queries answered ->" in out
+    assert (
+        code == 0
+        and 0 < left.sum() < left.size
+        and f", {left[:, 0].sum()} queries answered (by accept.json, which does" in out
+    )
     assert written("r.npz", (np.where(left, scores, -np.inf), np.where(left, ids, -1)))
     assert run(capsys, f"{command} --accept prior.json")[2].endswith("prior.json: is a prior, expected a threshold\n")
     io.write_fit("accept.json", pe.Selection(middle, 0.05, 0.1, 100, 60, 0))  # which promises of best answers alone
-    said = "accept.json: is of the best answer of each query, expected --k 1, got 3\n"
+    said = "accept.json: the threshold is of the best answer of each query, expected k = 1, got 3\n"
     assert run(capsys, f"{command} --k 3 --accept accept.json")[2].endswith(said)
     assert run(capsys, f"{command} --k 1 --accept accept.json")[0] == 0
+
+
+@pytest.mark.parametrize("command", [SEARCH, f"{RERANK} --candidates c.npy", f"{RERANK} --index g.faiss"])
+def test_a_threshold_of_something_else_is_refused_before_the_search(files, capsys, command):
+    for known, message in (
+        ({"score": "mls"}, None),
+        ({"score": "cosine"}, "the threshold is of cosine, and scores are of mls; choose one of these"),
+        (
+            {"score": "mls", "normalisation": "S-norm"},
+            "the threshold is of mls with S-norm, and scores are of mls; choo",
+        ),
+        ({"of": "pairs"}, "the threshold is of scored pairs, and a search takes the best of many pairs, of which"),
+    ):
+        io.write_fit("accept.json", replace(LIMIT, **known))
+        code, out, err = run(capsys, f"{command} --k 1 --accept accept.json")
+        assert (code, "does not say" in out) == (2 if message else 0, False)
+        assert message is None or (f"accept.json: {message}" in err and err.count("\n") == 1), err
 
 
 def test_each_side_has_its_calibration(files, capsys):

@@ -10,7 +10,7 @@ import pytest
 
 import peaccel as pe
 from peaccel import io, metrics
-from peaccel.evaluation import mean_interval, verification_pairs
+from peaccel.evaluation import mean_interval, pages, verification_pairs
 
 CLASSES, EACH, DIM = 30, 6, 8
 
@@ -384,3 +384,16 @@ def test_each_column_is_explained_under_its_table(folder, capsys):
 def test_the_command_refuses_in_one_line(folder, capsys, line, message):
     code, _, err = run(capsys, line)
     assert code == 2 and err.count("\n") == 1 and message in err
+
+
+def test_few_wrong_answers_are_said_to_be_too_few():
+    """Of 200 queries three are answered wrongly: an area over these is chance, whatever its interval says."""
+    mu = np.random.default_rng(0).normal(size=(200, 16))
+    queries = pe.Normal(mu + 0.01, np.random.default_rng(1).gamma(2, size=200))
+    held = np.arange(200)
+    held[[3, 4, 5]] = [4, 5, 3]
+    found = pe.evaluate(queries, pe.Normal(mu, np.full(200, 0.5)), (np.arange(200), held), ["cosine", "mls"])
+    assert found.sentence().startswith("Too few answers are wrong, or right, to say whether a confidence tells")
+    assert str(found.scores[0].best_auroc) == str(found.confidences[0].r_auroc) == "too few"
+    figure = pages.calibration({"mls": found.confidences[0].calibration})
+    assert "too few are wrong to tell" in figure.axes[0].get_title()

@@ -38,6 +38,8 @@ FITS = [
     LogisticProbability(1 / 3, (-1e300, 5e-324)),
     IsotonicProbability((-1 / 3, 0.0, 2.0), (0.0, 1 / 3, 1.0)),
     Selection(-1 / 3, 0.05, 0.1, 300, 200, 7),
+    Selection(-1 / 3, 0.05, 0.1, 300, 200, 7, score="ppk:rho=0.5", normalisation="S-norm", fitted_on="300 queries"),
+    FalseMatchLimit(1 / 3, 0.01, 0.05, 300, 0, of="pairs"),
     Selection(float("inf"), 0.05, 0.1, 20, 0, 0),
     FalseMatchLimit(1 / 3, 0.01, 0.05, 300, 0),
     FalseMatchLimit(float("inf"), 0.01, 0.05, 3, 0),
@@ -153,6 +155,8 @@ def test_fits_and_scores_come_back_through_torch():
 PRIOR = {"peaccel": "prior", "version": 1, "mean": [0.0, 1.0], "var": 1.0}
 CALIBRATION = {"peaccel": "calibration", "version": 1, "a": 1.0, "b": 0.0, "of": "Normal"}
 ISOTONIC = {"peaccel": "isotonic", "version": 1, "scores": [1.0, 2.0], "probabilities": [0.0, 1.0]}
+LIMIT = {"peaccel": "false_match_limit", "version": 1, "threshold": 0.5, "alpha": 0.01, "delta": 0.1, "number": 300}
+LIMIT |= {"allowed": 0, "of": "answers", "score": "", "normalisation": "", "fitted_on": ""}
 PLDA = {"peaccel": "plda", "version": 1, "means": [[0.0, 1.0]], "matrices": [[[1.0, 2.0]]], "psi": [1.0]}
 NO_FIT = 'is not a fit: expected an object with the key "peaccel", one of prior, calibration, '
 LIST = "expected a finite number or a list of them"
@@ -192,6 +196,8 @@ WRONG = [
     ),
     (PLDA | {"matrices": [[[1.0]]]}, "Plda: matrices[0] has shape (1, 1), expected (K, 2) like means[0]"),
     (PLDA | {"psi": [-1.0]}, "Plda: psi holds -1, expected variances >= 0"),
+    (LIMIT | {"of": "Point"}, "of is 'Point', expected 'answers' or 'pairs'"),
+    (LIMIT | {"score": 1}, "score is 1, expected text"),
     (CALIBRATION | {"of": "Point"}, "of is 'Point', expected 'Normal' or 'VonMisesFisher'"),
 ]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from peaccel import io, scores
 from peaccel.distributions import Distribution
-from peaccel.fits.records import Calibration, Prior, Selection, Threshold
+from peaccel.fits.records import Calibration, Prior, Threshold
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
@@ -60,7 +60,7 @@ class SearchFiles:
     """The queries' ids, in a file of the same form; an --out of .csv or .parquet then has these in place of rows."""
     accept: Path | None = None
     """A threshold of this score: what pe.learn_then_test or pe.limit_false_matches found, as pe.io.write_fit writes it.
-    Answers below it are left out."""
+    Answers below it are left out. One of pairs, or of another score, is refused."""
 
     def check_output(self) -> None:
         """Refuse an output that cannot be written, or that is one of the other files."""
@@ -118,8 +118,6 @@ def read(task: SearchFiles) -> SearchInputs:
     if ids is not None and ids.dtype.kind == "U" and task.out.suffix == ".safetensors":
         raise ValueError(f"{task.out}: safetensors holds no strings, as {task.ids} are; expected another suffix")
     accept = None if task.accept is None else _read_fit(task.accept, Threshold)
-    if isinstance(accept, Selection) and task.k > 1:
-        raise ValueError(f"{task.accept}: is of the best answer of each query, expected --k 1, got {task.k}")
     sides = []
     for path, calibrate in zip((task.queries, task.gallery), calibrations, strict=True):
         d = io.read_distribution(path)
@@ -132,6 +130,8 @@ def read(task: SearchFiles) -> SearchInputs:
         if named is not None and len(named) != len(d):
             raise ValueError(f"{given}: ids holds {len(named)} ids, expected {len(d)}, one for each row of {name}")
     score = scores.named(score if task.score else None, queries, gallery)
+    if accept is not None:
+        accept.check(str(task.accept), score, task.k)
     return SearchInputs(gallery, queries, score, ids, query_ids, accept)
 
 
@@ -163,4 +163,6 @@ def write(task: SearchFiles, inputs: SearchInputs, ranking: Ranking[Any], second
     io.write_ranking(task.out, kept, inputs.query_ids)
     size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"
     answered = "" if inputs.accept is None else f", {(kept.ids[:, 0] != inputs.none).sum()} queries answered"
+    if inputs.accept is not None and not inputs.accept.score:
+        answered += f" (by {task.accept}, which does not say of which score it is)"
     print(f"{inputs.score.label}: {size}, top {task.k} in {seconds:.3f} s{answered} -> {task.out}")

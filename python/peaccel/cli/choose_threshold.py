@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -44,6 +45,8 @@ class ChooseThreshold(LabelledFiles):
     """Or, of --pairs: at most this share of pairs that do not match is accepted."""
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
+    strict: bool = False
+    """End with exit code 1 where a target is named and no threshold can be promised to keep it."""
     seed: int = 0
     """Seed of the draw of one query, or pair, of each class, and of the parts of the fitted probability."""
 
@@ -70,7 +73,10 @@ def main(arguments: Sequence[str]) -> None:
         print("\nName a target to have its threshold written: --wrong 5%, for instance")
         return
     io.write_fit(accept, found.accept)
-    print(f"\n{accept} accepts nothing" if math.isinf(found.accept.threshold) else f"\n{_next(task, accept)}")
+    nothing = math.isinf(found.accept.threshold)
+    print(f"\n{accept} accepts nothing" if nothing else f"\n{_next(task, accept)}")
+    if nothing and task.strict:
+        sys.exit(1)
 
 
 def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from peaccel.distributions.checks import class_numbers, finite_numbers, flags, r
 from peaccel.evaluation.answers import GREAT, answered, as_truth, warn_of_copies
 from peaccel.evaluation.identification import best_two, curve_of, novel_clusters
 from peaccel.evaluation.separation import calibration, probability
-from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
+from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult, out_of_reach
 from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
+from peaccel.fits.records import FalseMatchLimit, Selection
 from peaccel.metrics import Relevance
 from peaccel.metrics._numbers import bin_edges
 from peaccel.scores import Score
@@ -120,7 +121,7 @@ def choose_threshold(
     >>> d = pe.Point(rng.normal(size=(300, 32))[labels] + blur * rng.normal(size=(600, 32)))
     >>> found = pe.choose_threshold(d, None, labels, wrong=0.05)
     >>> round(found.accept.threshold, 2), found.accept.number, found.chosen.missing
-    (0.88, 300, '')
+    (0.91, 300, '')
     """
     owner, items = "choose_threshold", queries if gallery is None else gallery
     truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
@@ -148,6 +149,7 @@ def choose_threshold(
         asked,
         delta,
         seed,
+        named.fingerprint,
         score=named.label,
         about=_about(queries, gallery, named, given, truth.grouping, novel is not None),
         grouping=truth.grouping,
@@ -227,6 +229,7 @@ def choose_pair_threshold(
         asked,
         delta,
         seed,
+        "",
         score=None,
         about=f"{len(pairs)} scored pairs{grouped}, of which {right.sum()} match",
         grouping=kind,
@@ -284,16 +287,23 @@ def _about(
 
 
 def _chosen(
-    x: _Given, promises: tuple[str, ...], asked: tuple[str, float] | None, delta: float, seed: int, **told: Any
+    x: _Given,
+    promises: tuple[str, ...],
+    asked: tuple[str, float] | None,
+    delta: float,
+    seed: int,
+    fingerprint: str,
+    **told: Any,
 ) -> ThresholdChoice:
     """The thresholds for all targets, and what the page draws."""
     curve = _risks(x.scores, x.right)
+    terms = {"of": "answers" if fingerprint else "pairs", "score": fingerprint, "fitted_on": told["about"]}
     results = []
     for promise in promises:
         if promise == "wrong" or len(x.others):
             own = {asked[1]} if asked is not None and asked[0] == promise else set()
             targets = sorted(own | set(TARGETS[promise]), reverse=True)
-            results += [_result(x, promise, target, delta, seed, curve) for target in targets]
+            results += [_result(x, promise, target, delta, seed, curve, terms) for target in targets]
     shown = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).round().astype(np.int64))
     right = x.right.astype(np.float64)
     chances = probability(x.scores.astype(np.float64), right, x.units, seed)
@@ -326,9 +336,9 @@ def _errors(x: _Given) -> metrics.OpenSet:
 
 
 def _result(
-    x: _Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64]
+    x: _Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64], terms: dict[str, Any]
 ) -> ThresholdResult:
-    """The threshold for one target, and what it does."""
+    """The threshold for one target, with the terms that it carries, and what it does."""
     found = (
         learn_then_test(x.scores, x.right, x.units, target, delta, seed)
         if promise == "wrong"
@@ -343,22 +353,33 @@ def _result(
         threshold=found.threshold,
         accepted=float(accepted.mean()),
         wrong=float((~x.right[accepted]).mean()) if accepted.any() else math.nan,
+        wrong_by_class=_wrong_by_class(x, accepted),
         found=float((accepted & x.right)[x.matches].mean()) if x.matches.any() else math.nan,
         false=float(found(x.others).mean()) if len(x.others) else None,
-        accept=found,
+        accept=replace(found, **terms),
         tested=found.number,
         perhaps=perhaps,
-        missing=_missing(promise, found.missing, perhaps) if refused else "",
+        missing=_missing(promise, found, perhaps) if refused else "",
     )
 
 
-def _missing(promise: str, least: int, perhaps: int | None) -> str:
+def _wrong_by_class(x: _Given, accepted: NDArray[np.bool_]) -> float | None:
+    """Share of what is accepted that is wrong, each class counting alike; None where all have as many items."""
+    size = np.bincount(x.units)
+    if size.max() == size.min():
+        return None
+    weight = accepted / size[x.units]
+    return float(weight[~x.right].sum() / weight.sum()) if accepted.any() else math.nan
+
+
+def _missing(promise: str, found: Selection | FalseMatchLimit, perhaps: int | None) -> str:
     """Reason why there is no threshold, in some words."""
+    least = found.missing
     if promise != "wrong":
-        return str(least)
-    if perhaps is None:
-        return "surer scores"
-    return f"{least} to perhaps {perhaps}" if least else f"perhaps {perhaps}"
+        return f"{least} more"
+    if out_of_reach(perhaps, found.number):
+        return "another score"
+    return f"{least} to about {perhaps} more" if least else f"about {perhaps} more"
 
 
 def _risks(scores: NDArray[Any], right: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel._utils.arrays import on_host, quiet
 from peaccel.evaluation.formatting import percent
 
-__all__ = ["Interval", "Resamples", "mean_interval", "plainly", "simultaneous_intervals"]
+__all__ = ["Interval", "Resamples", "TooFew", "mean_interval", "plainly", "simultaneous_intervals"]
 
 RESAMPLES = 2000
 GROUPS = 4096
@@ -33,6 +33,14 @@ class Interval:
             return "-"
         value, low, high = map(percent, (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
+
+
+class TooFew(Interval):
+    """One of answers of which too few are wrong, or right, for it to say anything."""
+
+    def __str__(self) -> str:
+        """Words in place of numbers."""
+        return "too few"
 
 
 def plainly(x: Interval) -> str:
@@ -116,6 +124,8 @@ def compared(gain: Interval, unit: str = "points") -> str:
     """In words whether a number is above another, by the interval of what it has more; larger is better."""
     if np.isnan(gain.value):
         return "not comparable, as all answers are right, or all are wrong"
+    if isinstance(gain, TooFew):
+        return "not comparable, as too few answers are wrong, or right"
     if np.isnan(gain.low):
         return f"not to be judged, as there is no interval ({gain} {unit})"
     if gain.high < 0:

@@ -208,7 +208,8 @@ def calibration(
         predicted, observed, count = zip(*each, strict=True)
         above.plot(ends, ends, color="#999", linewidth=1)
         above.plot(predicted, observed, "o", markersize=4)
-        above.set_title(name, fontsize=9)
+        wrong = sum(n * (1 - share) for _, share, n in each)
+        above.set_title(name if wrong >= FEWEST else f"{name}\n(too few are wrong to tell)", fontsize=9)
         below.vlines(predicted, 0, count, linewidth=3)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)

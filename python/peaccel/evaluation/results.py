@@ -10,7 +10,7 @@ from typing import Annotated
 from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
-from peaccel.evaluation.intervals import Interval, compared, plainly
+from peaccel.evaluation.intervals import Interval, TooFew, compared, plainly
 from peaccel.evaluation.verified_pairs import AUC, EER, TAR
 from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
 
@@ -127,7 +127,7 @@ class ConfidenceResult:
         Column(
             "AUROC %",
             "how probably a query answered rightly has more confidence than one answered wrongly; 50: it says "
-            "nothing, higher is better.",
+            "nothing, higher is better; too few: fewer than ten answers are wrong, or right.",
         ),
     ]
     """Probability that a query answered rightly has more of it than one that was not."""
@@ -260,6 +260,8 @@ class Evaluation:
         the best item by the first score, which costs nothing."""
         first, told = self.scores[0], {c.confidence: c for c in self.confidences}
         said = [f"As a confidence, the best score by {first.score} has an AUROC of {first.best_auroc} %, at no cost."]
+        if isinstance(first.best_auroc, TooFew):
+            return "Too few answers are wrong, or right, to say whether a confidence tells one from the other."
         if "learned" in told and (learned := told["learned"]).gain is not None:
             said.append(f"The learned confidence has {learned.r_auroc} %: {compared(learned.gain)}.")
         for s in self.scores[1:]:

@@ -13,7 +13,7 @@ from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution, Normal, Point
 from peaccel.distributions.confidence import confidence as of_items
 from peaccel.evaluation.answers import GREAT, Answers
-from peaccel.evaluation.intervals import Interval, Resamples, ends
+from peaccel.evaluation.intervals import Interval, Resamples, TooFew, ends
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.fits.fit_match_probability import fit_match_probability
 
@@ -28,6 +28,8 @@ BINS = 10
 """Bins of the calibration error."""
 FOLDS = 5
 """Parts of the classes, each of which has probabilities that were fitted to the others."""
+FEWEST = 10
+"""Wrong answers, and right ones, from which on an area tells anything of how they are separated."""
 LEVELS = 500
 """How many levels of confidence draws are counted at, at most."""
 
@@ -119,7 +121,9 @@ class Separation(NamedTuple):
 
     def gain(self, other: Separation) -> Interval:
         """AUROC less that of another confidence in the same draws."""
-        return ends(self.auroc.value - other.auroc.value, self.drawn - other.drawn)
+        gain = ends(self.auroc.value - other.auroc.value, self.drawn - other.drawn)
+        few = isinstance(self.auroc, TooFew) or isinstance(other.auroc, TooFew)
+        return TooFew(gain.value, gain.low, gain.high) if few else gain
 
 
 class CountedAnswers:
@@ -140,7 +144,10 @@ class CountedAnswers:
         with np.errstate(invalid="ignore", divide="ignore"):
             wins = (self._answered * (errors[:, -1:] - errors + self._wrong / 2)).sum(1)
             drawn = wins / (self._answered.sum(1) * self._wrong.sum(1))
-        return Separation(ends(metrics.r_auroc(self._right, self._confidence), drawn), drawn)
+        auroc = ends(metrics.r_auroc(self._right, self._confidence), drawn)
+        right = int((self._right > 0).sum())
+        few = 0 < min(right, len(self._right) - right) < FEWEST
+        return Separation(TooFew(auroc.value, auroc.low, auroc.high) if few else auroc, drawn)
 
     def rejection(self) -> tuple[Interval, Interval]:
         """AUSC and AURC."""

@@ -13,7 +13,7 @@ from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.fits.records import FalseMatchLimit, Selection, fewest
 
-__all__ = ["ThresholdChoice", "ThresholdResult"]
+__all__ = ["ThresholdChoice", "ThresholdResult", "out_of_reach"]
 
 TITLES = {
     ("wrong", False): "At most a share of the answers that are accepted is wrong",
@@ -22,10 +22,18 @@ TITLES = {
     ("far", True): "At most a share of pairs that do not match is accepted",
 }
 
+REACH = 100
+"""How many times as many labels as there are can perhaps be had."""
+
 
 def share(x: float) -> str:
     """A share that somebody gave, in per cent, with all of its digits."""
     return f"{100 * x:.10g} %"
+
+
+def out_of_reach(more: int | None, number: int) -> bool:
+    """Whether no number of labels will do: no more are known to, or more than REACH times as many as there are."""
+    return more is None or more > REACH * number
 
 
 def _threshold(x: float) -> str:
@@ -50,9 +58,19 @@ class ThresholdResult:
     ]
     wrong: Annotated[
         float,
-        Column("wrong %", "share of what is accepted that is wrong, mostly well below what is promised.", percent),
+        Column("wrong %", "share of what is accepted that is wrong, each query or pair counting alike.", percent),
     ]
     """NaN where nothing is accepted."""
+    wrong_by_class: Annotated[
+        float | None,
+        Column(
+            "wrong by class %",
+            "the same, each class or group counting alike, however many it has: of this share is the promise.",
+            percent,
+        ),
+    ]
+    """NaN where nothing is accepted; None where all classes have as many items, so
+    that both shares are one."""
     found: Annotated[
         float,
         Column(
@@ -83,7 +101,8 @@ class ThresholdResult:
         str,
         Column(
             "missing",
-            "where there is no threshold: how many more classes, groups, pairs or searches it takes.",
+            "where there is no threshold: how many more classes, groups, pairs or searches it takes, or that more of "
+            "them will not do.",
         ),
     ]
 
@@ -97,7 +116,7 @@ class ThresholdChoice:
     >>> scores = np.linspace(0, 1, 400)
     >>> found = pe.choose_pair_threshold(scores, match=scores > 0.3, wrong=0.05)
     >>> round(found.accept.threshold, 2), found.chosen.accepted, found.chosen.promise
-    (0.28, 0.715, 'wrong')
+    (0.29, 0.705, 'wrong')
     >>> found.accept([0.1, 0.9]).tolist()
     [False, True]
     """
@@ -181,7 +200,12 @@ class ThresholdChoice:
     def _remaining(self, x: ThresholdResult) -> str:
         """Share of its data that the threshold accepts, and that of wrong ones among them, as a sentence."""
         accepted = round(x.accepted * self.items)
-        wrong = round(x.wrong * accepted) if accepted else 0
+        wrong = str(round(x.wrong * accepted) if accepted else 0)
+        if accepted and x.promise == "wrong" and x.wrong_by_class is not None:
+            by_class = (
+                f"{percent(x.wrong_by_class)} % where each of the {self.grouping} counts alike, as in the promise"
+            )
+            wrong += f" ({percent(x.wrong)} %; {by_class})"
         right, false = round(x.found * self.matches), "" if x.false is None else str(round(x.false * self.others))
         if self.of_pairs:
             said = f"Of these {self.items} pairs {accepted} are accepted, {wrong} of them wrongly"
@@ -195,16 +219,29 @@ class ThresholdChoice:
         what, least = self._counted(x), fewest(x.target, self.delta)
         if x.promise != "wrong":
             return f"It takes at least {least} {what}, and there are {x.tested}: {least - x.tested} more."
-        worse = f"however few are accepted, more than {share(x.target)} of them are wrong: it takes a surer score"
+        worse = f"more than {share(x.target)} of the surest tenth are wrong, and of every greater part. {self._step}"
         if x.tested < least:
             few = f"It takes at least {least} {what}, and there are {x.tested}: {least - x.tested} more"
             if x.perhaps is None:
-                return f"{few}; but {worse}."
-            return f"{few} if the surest are all right, and perhaps {x.perhaps} more if others are like these."
+                return f"{few}; but {worse}"
+            return f"{few} if the surest are all right, and {self._like_these(x)}"
         enough = f"There are {x.tested} {what}, of which {least} would do were all answers right"
         if x.perhaps is None:
-            return f"{enough}; but {worse}."
-        return f"{enough}; with as many wrong ones as here it takes perhaps {x.perhaps} more."
+            return f"{enough}; but {worse}"
+        return f"{enough}; there are too many wrong ones, and {self._like_these(x)}"
+
+    def _like_these(self, x: ThresholdResult) -> str:
+        """About how many more it takes where others are like these, or the next step where these are out of reach."""
+        more = f"about {x.perhaps} more if others are like these"
+        return f"{more}, which is out of reach. {self._step}" if out_of_reach(x.perhaps, x.tested) else f"{more}."
+
+    @property
+    def _step(self) -> str:
+        """The next step where no number of labels will do."""
+        other = (
+            "the score of another model" if self.of_pairs else "another score ('peaccel choose-score' compares them)"
+        )
+        return f"More labels will not do: it takes {other}, or a greater share that may be wrong."
 
     def _counted(self, x: ThresholdResult) -> str:
         """Name of the independent groups that are counted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import warnings
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -13,24 +14,29 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, on_host
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
-from peaccel.fits.records import FalseMatchLimit, Selection, fewest
+from peaccel.fits.records import FalseMatchLimit, RankedAnswers, Selection, fewest
 from peaccel.metrics.verification import warn_if_reversed
 
 __all__ = ["learn_then_test", "limit_false_matches"]
 
 # The sequences of ranks at which answers are tested: the share of all answers at which each begins. Many labels bear
-# two, the second of which finds a threshold also where the surest answers are wrong; few are used up by one. Two are
-# for at least MANY labels, and for TIMES as many as pass where none of them is wrong: with fewer, the first sequence
-# would spend its half of delta on ranks at which nothing can pass.
+# three: the first finds right answers that are rare, the last a threshold also where the surest answers are wrong. Few
+# are used up by one. Many are at least MANY, and TIMES as many as pass where none of them is wrong: with fewer, the
+# first sequence would have no rank at which anything can pass before the second begins, and its part of delta be lost.
 MANY = 150
-TIMES = 5
-STARTS_OF_MANY = (0.1, 0.3)
+TIMES = 10
+STARTS_OF_MANY = (0.002, 0.1, 0.3)
 STARTS_OF_FEW = (0.125,)
 RANKS = 100  # how many ranks of a sequence are tested at most
 
 
 def learn_then_test(
-    confidence: ArrayLike, correct: ArrayLike, classes: ArrayLike, alpha: float, delta: float = 0.1, seed: int = 0
+    confidence: ArrayLike | RankedAnswers,
+    correct: ArrayLike,
+    classes: ArrayLike,
+    alpha: float,
+    delta: float = 0.1,
+    seed: int = 0,
 ) -> Selection:
     """A threshold of confidence above which at most a share alpha of answers is wrong, with probability 1 - delta.
 
@@ -43,7 +49,8 @@ def learn_then_test(
     ----------
     confidence
         [Q], higher is surer: of the top-1 answers to queries of held-out classes; `pe.confidence` of the queries, the
-        score, the probability of `fit_match_probability`, ...
+        score, the probability of `fit_match_probability`, ... Or the ranking of one, [Q, 1], that gave these answers:
+        the threshold then refuses rankings of other scores.
     correct
         [Q] booleans (or 0 and 1): whether the answer is right.
     classes
@@ -67,6 +74,11 @@ def learn_then_test(
     ValueError
         alpha or delta outside (0, 1), wrong shapes or dtypes, NaN, fewer than two classes.
 
+    Warns
+    -----
+    UserWarning
+        No answer is right, or confidences look reversed.
+
     Notes
     -----
     Answers to queries of one class are right or wrong together. n answers in groups of m with a correlation of r tell
@@ -89,7 +101,7 @@ def learn_then_test(
 
     A share of the labels that only orders the tests, as in split fixed-sequence testing, is not needed. Where the
     logit of being right is 0.6 + 2.2 z, with z the standard normal confidence, and alpha = delta = 0.1, a threshold is
-    found in 41, 55, 82 and 99.6 % of draws of 100, 200, 400 and 1000 labels, and broken in 3, 2, 4 and 7 %; a quarter
+    found in 40, 63, 83 and 99.8 % of draws of 100, 200, 400 and 1000 labels, and broken in 3, 4, 4 and 7 %; a quarter
     set apart found 6, 22, 53 and 93 %.
 
     References
@@ -106,17 +118,22 @@ def learn_then_test(
     >>> confidence = np.linspace(0, 1, 400)
     >>> s = pe.learn_then_test(confidence, confidence > 0.3, np.arange(400), alpha=0.05)
     >>> round(s.threshold, 2), s.number, s.accepted, s.wrong
-    (0.28, 400, 286, 6)
+    (0.29, 400, 282, 2)
     >>> s([0.1, 0.9]).tolist()
     [False, True]
     """
     owner = "learn_then_test"
     require_shares(owner, alpha=alpha, delta=delta)
+    confidence, known = _of_ranking(owner, "confidence", confidence)
     sure = finite_numbers(owner, "confidence", confidence)
     wrong = ~flags(owner, "correct", correct, (len(sure),))
     one = _one_of_each(owner, "classes", classes, len(sure), seed)
     if len(one) < 2:
         raise ValueError(f"{owner}: classes name {len(one)} class, expected at least two")
+    if wrong.all():
+        right = "gallery_labels[ranking.ids[:, 0]] == labels"
+        what = f"none of the {len(sure)} answers is right: expected correct of labels, not of rows, such as {right}"
+        warnings.warn(f"{owner}: {what}", UserWarning, stacklevel=2)
     warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
     one = one[np.argsort(-sure[one], kind="stable")]
     falling, errors = sure[one], np.cumsum(wrong[one])
@@ -126,19 +143,19 @@ def learn_then_test(
     for rank, share in _ranks(len(one), alpha, delta):
         level += share
         accepted = int(alike[rank - 1])
-        tail = np.exp(_log_binomial(accepted, alpha, log_factorial, most=int(errors[accepted - 1]))).sum()
-        if tail <= level:  # never where there is no level left
+        most = int(errors[accepted - 1])
+        if level and np.exp(_log_binomial(accepted, alpha, log_factorial, most)).sum() <= level:
             deepest = accepted
         else:
             level = 0.0
     if not deepest:
-        return Selection(math.inf, float(alpha), float(delta), len(one), 0, 0)
+        return Selection(math.inf, float(alpha), float(delta), len(one), 0, 0, **known)
     threshold = float(falling[-1]) if deepest == len(one) else _above(falling[deepest], confidence)
-    return Selection(threshold, float(alpha), float(delta), len(one), deepest, int(errors[deepest - 1]))
+    return Selection(threshold, float(alpha), float(delta), len(one), deepest, int(errors[deepest - 1]), **known)
 
 
 def limit_false_matches(
-    scores: ArrayLike,
+    scores: ArrayLike | RankedAnswers,
     alpha: float,
     delta: float = 0.1,
     groups: ArrayLike | None = None,
@@ -154,7 +171,8 @@ def limit_false_matches(
     Parameters
     ----------
     scores
-        [N]: the best score of each search whose subject is not in the gallery, higher = more similar.
+        [N]: the best score of each search whose subject is not in the gallery, higher = more similar. Or the ranking of
+        one, [N, 1], of these searches: the threshold then refuses rankings of other scores.
     alpha
         In (0, 1): the share of such searches that may return anything, the false positive identification rate (FPIR).
     delta
@@ -205,6 +223,7 @@ def limit_false_matches(
     require_shares(owner, alpha=alpha, delta=delta)
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")
+    scores, known = _of_ranking(owner, "scores", scores)
     found = finite_numbers(owner, "scores", scores)
     if groups is not None and each == "one":
         found = found[_one_of_each(owner, "groups", groups, len(found), seed)]
@@ -217,7 +236,7 @@ def limit_false_matches(
     tails = np.cumsum(np.exp(_log_binomial(n, alpha, _log_factorials(n))))
     allowed = int(np.searchsorted(tails, delta, side="right")) - 1
     threshold = math.inf if allowed < 0 else _above(np.sort(found)[n - 1 - allowed], scores)
-    return FalseMatchLimit(threshold, float(alpha), float(delta), n, max(allowed, 0))
+    return FalseMatchLimit(threshold, float(alpha), float(delta), n, max(allowed, 0), **known)
 
 
 # -- ranks and levels --------------------------------------------------------------------------------------------------
@@ -228,7 +247,8 @@ def _ranks(n: int, alpha: float, delta: float) -> tuple[tuple[int, float], ...]:
     """The ranks that are tested, by falling confidence, and the level that is added at each.
 
     A rank at which no more wrong answers pass than at the one before is harder to pass than that; the next at which one
-    more does takes its place.
+    more does takes its place. After the last such rank all are tested, up to the last answer: nothing comes after them
+    that a failure could cost.
     """
     many = max(MANY, TIMES * fewest(alpha, delta / len(STARTS_OF_MANY)))
     starts = STARTS_OF_MANY if n >= many else STARTS_OF_FEW
@@ -253,6 +273,9 @@ def _ranks(n: int, alpha: float, delta: float) -> tuple[tuple[int, float], ...]:
             if last < rank < end:
                 found.append((rank, added))
                 last, added = rank, 0.0
+    if found:
+        latest = bisect.bisect_left(range(n + 1), passes(n), lo=1, key=passes)
+        found += [(rank, 0.0) for rank in range(max(latest, last + 1), n + 1)]
     return tuple(found)
 
 
@@ -268,6 +291,16 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 
 
 # -- what is given -----------------------------------------------------------------------------------------------------
+
+
+def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, str]]:
+    """The best scores of a ranking, and what they are scores of; other numbers as they are."""
+    if not hasattr(x, "ids"):
+        return x, {}
+    if (k := x.scores.shape[1]) != 1:
+        raise ValueError(f"{owner}: {name} is a ranking of {k}, expected one of the best answer of each query")
+    score = getattr(x, "score", None)
+    return x.scores[:, 0], {} if score is None else {"score": score.fingerprint, "normalisation": x.normalisation}
 
 
 def _one_of_each(owner: str, name: str, classes: Array, length: int, seed: int) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 
 from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, is_torch, namespace, on_host, quiet
 from peaccel.distributions import Distribution
+from peaccel.scores import Score
 
 __all__ = [
     "Calibration",
@@ -20,6 +21,7 @@ __all__ = [
     "IsotonicProbability",
     "LogisticProbability",
     "Prior",
+    "RankedAnswers",
     "Selection",
     "Threshold",
     "fewest",
@@ -28,7 +30,7 @@ __all__ = [
 D = TypeVar("D", bound=Distribution)
 
 
-class _Answers(Protocol):
+class RankedAnswers(Protocol):
     """A ranking, of which thresholds need no more than this."""
 
     @property
@@ -39,7 +41,7 @@ class _Answers(Protocol):
     def _replace(self) -> Callable[..., Any]: ...
 
 
-R = TypeVar("R", bound=_Answers)
+R = TypeVar("R", bound=RankedAnswers)
 
 
 class Prior(NamedTuple, Generic[ArrayT]):
@@ -192,9 +194,27 @@ def fewest(alpha: float, delta: float) -> int:
     return math.ceil(math.log(delta) / math.log1p(-alpha))
 
 
+@dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """Acceptance from a threshold on: of values, or of the answers of a ranking."""
+    """Acceptance from a threshold on: of values, or of the answers of a ranking.
 
+    Attributes
+    ----------
+    of
+        "answers": of the best answers of searches; "pairs": of scored pairs, whose promise a search breaks, since it
+        takes the best of many.
+    score
+        The `Score.fingerprint` of the score that the threshold is of; empty where it is not known.
+    normalisation
+        The norm of its scores, as `Ranking.normalisation`.
+    fitted_on
+        Data that it was found on, in words; empty where they are not known.
+    """
+
+    of: str = "answers"
+    score: str = ""
+    normalisation: str = ""
+    fitted_on: str = ""
     threshold: float
 
     @overload
@@ -205,14 +225,30 @@ class Threshold:
         """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
         return self.select(values) if hasattr(values, "ids") else _numbers(values) >= self.threshold
 
+    def check(self, owner: str, score: Score | None, k: int, normalisation: str = "") -> None:
+        """Refuse answers of another score, or norm, where both are known, and those that nothing was promised of."""
+        if self.of != "answers":
+            what = "a search takes the best of many pairs, of which more are wrong; expected one of answers"
+            raise ValueError(f"{owner}: the threshold is of scored pairs, and {what}")
+        if isinstance(self, Selection) and k > 1:
+            raise ValueError(f"{owner}: the threshold is of the best answer of each query, expected k = 1, got {k}")
+        if score is None or not self.score:
+            return
+        expected, got = (
+            f"{name} with {norm}" if norm else name
+            for name, norm in ((self.score, self.normalisation), (score.fingerprint, normalisation))
+        )
+        if got != expected:
+            raise ValueError(f"{owner}: the threshold is of {expected}, and scores are of {got}; choose one of these")
+
     def select(self, ranking: R, confidence: Any = None) -> R:
         """Take what is refused out of a ranking.
 
         Parameters
         ----------
         ranking
-            A `pe.Ranking`, whose scores the threshold is of. What a `Selection` promises is of the best answer of each
-            query: of a ranking of one.
+            A `pe.Ranking`, whose scores the threshold is of. Where both are known to be of different scores it is
+            refused. What a `Selection` promises is of the best answer of each query: of a ranking of one.
         confidence
             [Q], where the threshold is of another confidence than the score: of a query that is refused all answers
             are.
@@ -224,9 +260,13 @@ class Threshold:
         Raises
         ------
         ValueError
-            Confidences of another number of queries.
+            Confidences of another number of queries; a threshold of pairs, of another score or another norm than the
+            ranking, or of best answers where the ranking has more than one.
         """
         scores = ranking.scores
+        if confidence is None:
+            known = getattr(ranking, "score", None), scores.shape[1], getattr(ranking, "normalisation", "")
+            self.check("accept", *known)
         if confidence is None:  # in float64, since a threshold lies between two numbers of float32
             refused = ~((scores.double() if is_torch(scores) else _numbers(scores)) >= self.threshold)
         elif np.shape(confidence) == (len(scores),):
@@ -281,9 +321,9 @@ class Selection(Threshold):
         if np.isinf(self.threshold):
             more = f"; it takes at least {self.missing} more" if self.missing else ""
             none = f"of {self.number} labelled ones none could be shown to be such that {promise}"
-            return f"accept no answers: {none}{more}"
-        share = f"{self.accepted} of {self.number} labelled answers, {self.wrong} of them wrong"
-        return f"accept answers from a confidence of {self.threshold:.6g} on: {promise} ({share})"
+            return f"accept no {self.of}: {none}{more}"
+        share = f"{self.accepted} of {self.number} labelled {self.of}, {self.wrong} of them wrong"
+        return f"accept {self.of} from a {self.score or 'confidence'} of {self.threshold:.6g} on: {promise} ({share})"
 
 
 @dataclass(frozen=True)
@@ -325,14 +365,16 @@ class FalseMatchLimit(Threshold):
 
     def __str__(self) -> str:
         """A sentence of what is promised."""
-        promise = (
-            f"at most {100 * self.alpha:g} % of searches without a mate return anything, with a certainty of "
-            f"{100 * (1 - self.delta):g} %"
-        )
+        what, verb = ("searches without a mate", "return anything")
+        if self.of == "pairs":
+            what, verb = ("pairs that do not match", "are accepted")
+        promise = f"at most {100 * self.alpha:g} % of {what} {verb}, with a certainty of {100 * (1 - self.delta):g} %"
+        counted = what.split()[0]
         if np.isinf(self.threshold):
-            missing = f"takes {self.missing} more searches than {self.number}"
+            missing = f"takes {self.missing} more {counted} than {self.number}"
             return f"return no matches: to promise that {promise}, {missing}"
-        return f"return matches from a score of {self.threshold:.6g} on: {promise} ({self.number} searches)"
+        score = self.score or "score"
+        return f"return matches from a {score} of {self.threshold:.6g} on: {promise} ({self.number} {counted})"
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,13 @@ def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
         alpha, delta = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "delta"))
         names = ("number", "accepted", "wrong") if kind == "selection" else ("number", "allowed")
         counts = (int(_numbers(key, values, rank=0, least=0)) for key in names)
-        return (Selection if kind == "selection" else FalseMatchLimit)(threshold, alpha, delta, *counts)
+        if values["of"] not in ("answers", "pairs"):
+            raise ValueError(f"of is {values['of']!r}, expected 'answers' or 'pairs'")
+        words = {key: values[key] for key in ("of", "score", "normalisation", "fitted_on")}
+        for key, word in words.items():
+            if not isinstance(word, str):
+                raise ValueError(f"{key} is {reprlib.repr(word)}, expected text")
+        return (Selection if kind == "selection" else FalseMatchLimit)(threshold, alpha, delta, *counts, **words)
     if kind == "plda":
         return Plda(_list("means", values, rank=1), _list("matrices", values, rank=2), _numbers("psi", values, rank=1))
     mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)

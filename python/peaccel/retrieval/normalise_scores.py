@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from peaccel._utils.arrays import Array, ArrayT, Given, KindT, as_array, cast, namespace, quiet, require_same_kind
 from peaccel.distributions.checks import compute_dtype
-from peaccel.retrieval.ranking import Ranking, best_first
+from peaccel.retrieval.ranking import Ranking, best_first, of_score
 
 __all__ = ["normalise_scores"]
 
@@ -113,7 +113,9 @@ def normalise_scores(
             mean, deviation = mean[ids], deviation[ids]  # what padding finds does not change -inf
         terms.append((x - mean) / deviation)
     normed = cast(sum(terms) / len(terms), compute_dtype(given))
-    return normed if ids is None else Ranking(*best_first(normed, ids, by_row=True))
+    norm = "T-norm" if gallery is None else "Z-norm" if queries is None else "S-norm"
+    of = scores.score if isinstance(scores, Ranking) else None
+    return normed if ids is None else of_score(Ranking(*best_first(normed, ids, by_row=True)), of, norm)
 
 
 def _moments(name: str, of: Any, like: Array, rows: int | None) -> tuple[Array, Array]:

@@ -5,14 +5,25 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, ArrayT, as_numpy, dtype_name, full, is_torch, namespace, require_same_kind
+from peaccel._utils.arrays import (
+    Array,
+    ArrayT,
+    as_numpy,
+    dtype_name,
+    full,
+    is_torch,
+    is_traced,
+    namespace,
+    require_same_kind,
+)
 from peaccel.distributions.checks import checked_k
+from peaccel.scores import Score
 
-__all__ = ["Ranking", "best_first", "best_of_each_id", "merge"]
+__all__ = ["Ranking", "best_first", "best_of_each_id", "merge", "of_score"]
 
 LARGEST_ID = np.iinfo(np.int64).max
 
@@ -35,6 +46,10 @@ class Ranking(_Ranked[ArrayT]):
     scored
         The share of all pairs that a `search` had to score; bounds proved that the others are not among the
         best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
+    score
+        The `Score` that the scores are of; None where it is not known, as in ``torch.compile``.
+    normalisation
+        The norm of `normalise_scores`, such as "S-norm"; empty where scores are as they were.
 
     Examples
     --------
@@ -45,6 +60,18 @@ class Ranking(_Ranked[ArrayT]):
     """
 
     scored: float | None = None
+    score: Score | None = None
+    normalisation: str = ""
+
+
+R = TypeVar("R", bound=Ranking[Any])
+
+
+def of_score(ranking: R, score: Score | None, normalisation: str = "") -> R:
+    """The ranking, which knows now what its scores are of; torch.compile cannot set an attribute of a tuple."""
+    if not is_traced(ranking.scores):
+        ranking.score, ranking.normalisation = score, normalisation
+    return ranking
 
 
 def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | None = None) -> Ranking[ArrayT]:
@@ -97,10 +124,13 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
     if missing > 0:
         first, shape = parts[0], (len(parts[0].ids), missing)
         nothing: Array = np.full(shape, "") if _are_strings(first.ids) else full(shape, -1, first.ids)
-        parts.append(Ranking(full(shape, -np.inf, first.scores), nothing))
+        parts.append(of_score(Ranking(full(shape, -np.inf, first.scores), nothing), first.score, first.normalisation))
     columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*parts, strict=True)]
     scores, ids = (x[:, :k] for x in best_first(*columns, by_row=False))
-    return Ranking(namespace(scores).where(_absent(scores, ids), -np.inf, scores), ids)
+    found = Ranking(namespace(scores).where(_absent(scores, ids), -np.inf, scores), ids)
+    first, *others = parts
+    alike = all(x.score == first.score and x.normalisation == first.normalisation for x in others)
+    return of_score(found, first.score, first.normalisation) if alike else found
 
 
 def best_first(scores: Array, ids: Array, *, by_row: bool) -> tuple[Array, Array]:
@@ -189,4 +219,5 @@ def _checked_offsets(offsets: Sequence[int], parts: list[Ranking]) -> list[int]:
 def _moved(part: Ranking, offset: int) -> Ranking:
     """The ranking with the offset added to its ids; padding stays."""
     xp = namespace(part.ids)
-    return Ranking(part.scores, xp.where(part.ids < 0, part.ids, part.ids + offset))
+    moved = Ranking(part.scores, xp.where(part.ids < 0, part.ids, part.ids + offset))
+    return of_score(moved, part.score, part.normalisation)

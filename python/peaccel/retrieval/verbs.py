@@ -21,7 +21,7 @@ from peaccel.distributions.checks import checked_k
 from peaccel.retrieval.blocks import BlockPlans, ListedRows, each_block, in_blocks, named_for_blocks
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.retrieval.ranking import Ranking, merge
+from peaccel.retrieval.ranking import Ranking, merge, of_score
 from peaccel.scores import Score, named
 
 __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
@@ -200,7 +200,7 @@ def rerank(
     """
     planned = plan(queries, gallery, score, detach=True, candidates=_given(candidates, score))
     scores, ids = planned.best(planned.candidates, checked_k(planned.score.name, k))
-    return Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids))
+    return of_score(Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids)), planned.score)
 
 
 def _given(candidates: Array, score: str | Score | None) -> Array:
@@ -284,7 +284,7 @@ def _checked(score: Score, k: int, prune: str) -> tuple[int, str]:
 def _searched(planned: Plan, k: int, prune: str) -> Ranking:
     """The best k of all rows."""
     scores, ids, scored = planned.best_of_all(k, prune)
-    ranking = Ranking(scores, ids)
+    ranking = of_score(Ranking(scores, ids), planned.score)
     if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
     return ranking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -162,6 +163,11 @@ class Score:
         """`str` for messages: arrays are abbreviated."""
         return self._text(_abbreviated)
 
+    @property
+    def fingerprint(self) -> str:
+        """`label` with a checksum of each array, so that it tells scores apart: files of thresholds hold it."""
+        return self._text(_summed)
+
     def _text(self, spell: Callable[[Any], str]) -> str:
         given = [f"{name}={spell(value)}" for name, value in self.params.items() if value is not None]
         return f"{self.name}:{','.join(given)}" if given else self.name
@@ -216,6 +222,14 @@ def _spelled(value: Any) -> str:
 
 def _abbreviated(value: Any) -> str:
     return "[...]" if np.ndim(value) else str(value)
+
+
+def _summed(value: Any) -> str:
+    """A parameter as text, whatever its dtype; the checksum of an array."""
+    if isinstance(value, str) or not (is_torch(value) or _numeric(value)):
+        return str(value)
+    numbers = np.asarray(_host(value), np.float64)
+    return f"[{zlib.crc32(numbers.tobytes()):08x}]" if numbers.ndim else repr(numbers.item()).removesuffix(".0")
 
 
 def _numeric(value: Any) -> bool:

@@ -21,7 +21,7 @@ from peaccel.retrieval.faiss.items import Ids, RowsAndIds, StoredItems, StoredIt
 from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_features, first_vectors
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.retrieval.ranking import Ranking, best_of_each_id
+from peaccel.retrieval.ranking import Ranking, best_of_each_id, of_score
 from peaccel.scores import Score, named
 
 __all__ = ["FaissReranker"]
@@ -236,7 +236,7 @@ class FaissReranker(Generic[ArrayT]):
             refined. Not in PQ without IVF, nor on a GPU.
         accept
             What `learn_then_test` or `limit_false_matches` found for the score: answers below its threshold are left
-            out. None returns all.
+            out. One of another score, or of pairs, is refused. None returns all.
 
         Returns
         -------
@@ -260,6 +260,8 @@ class FaissReranker(Generic[ArrayT]):
         long as a query has fewer than the shortlist.
         """
         planned = plan(queries, self._prepared, self.score, detach=True)
+        if accept is not None:
+            accept.check("accept", planned.score, k)
         k, shortlist = checked_k(self.score.name, k), checked_k(self.score.name, shortlist, "shortlist")
         choice = self._indexed.choice(params, allowed)
         proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice, k)
@@ -275,7 +277,7 @@ class FaissReranker(Generic[ArrayT]):
         if shortlist < k:  # also where all that are allowed were scored, and more could be returned
             scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
         ids = self._items.ids_of_rows(rows)
-        found = best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids)
+        found = of_score(best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids), planned.score)
         return found if accept is None else accept.select(found)
 
     # -- items ---------------------------------------------------------------------------------------------------------

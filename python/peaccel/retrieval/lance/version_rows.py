@@ -15,7 +15,7 @@ from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded
 from peaccel.retrieval.lance.mapped_rows import MappedRows
 from peaccel.retrieval.lance.table import LanceTable
-from peaccel.retrieval.ranking import best_first
+from peaccel.retrieval.ranking import best_first, of_score
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
@@ -138,7 +138,7 @@ def blocks(part: Part, mask: Bools | None) -> Iterator[tuple[Distribution, np.nd
 def under_ids(ranking: Ranking[Any], ids: np.ndarray[Any, Any]) -> Ranking[Any]:
     """Ranking of rows as one of their ids; -1 or "" for padding."""
     none = np.array([-1 if ids.dtype.kind == "i" else b""])
-    return Ranking(ranking.scores, decoded(np.append(ids, none)[ranking.ids]))
+    return of_score(Ranking(ranking.scores, decoded(np.append(ids, none)[ranking.ids])), ranking.score)
 
 
 def searched(
@@ -180,4 +180,5 @@ def best(rankings: Iterable[Ranking[Any]], k: int) -> Ranking[Any]:
 
 def _merged(rankings: list[Ranking[Any]], k: int) -> Ranking[Any]:
     scores, ids = best_first(*(np.concatenate(x, 1) for x in zip(*rankings, strict=True)), by_row=True)
-    return Ranking(np.ascontiguousarray(scores[:, :k]), np.ascontiguousarray(ids[:, :k]))
+    found = Ranking(np.ascontiguousarray(scores[:, :k]), np.ascontiguousarray(ids[:, :k]))
+    return of_score(found, rankings[0].score)

@@ -19,7 +19,7 @@ from peaccel._utils.runtime import set_num_threads
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_candidates, checked_k, compute_dtype
 from peaccel.retrieval.plan import plan
-from peaccel.retrieval.ranking import merge
+from peaccel.retrieval.ranking import merge, of_score
 from peaccel.retrieval.ray.gallery_parts import GalleryPart, Items, Source, is_given, none_like
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, get
@@ -533,7 +533,7 @@ class ShardedGallery:
         scores, places = merge(rankings, k)
         ranking = ShardedRanking(scores, names[places])
         ranking.missing = missing
-        return ranking
+        return of_score(ranking, self.score)
 
 
 def _require_positive(name: str, value: float) -> None:
