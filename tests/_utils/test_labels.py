@@ -64,7 +64,7 @@ def test_names_without_groups_and_groups_of_two_kinds_are_refused():
         pe.fit_vmf(MU, names=True)
     with pytest.raises(ValueError, match=r"fuse: groups have shape \(4,\) and dtype object, expected integers or str"):
         pe.fuse(pe.Point(MU), ["a", 1, "b", 2])
-    with pytest.raises(ValueError, match="fuse: 1 of the 4 groups are missing .* row 2"):
+    with pytest.raises(ValueError, match=r"fuse: 1 of the 4 groups are missing .* row 2"):
         pe.fuse(pe.Point(MU), ["a", "b", None, "b"])
 
 
@@ -87,7 +87,7 @@ def test_one_item_is_allowed_by_its_id_alone():
 
 @pytest.mark.parametrize("ids", [["a", None, "c", "d"], pd.Series([1, None, 3, 4], dtype="Int64"), [1, np.nan, 3, 4]])
 def test_a_missing_id_says_its_row(ids):
-    with pytest.raises(ValueError, match="FaissReranker.build: 1 of the 4 ids are missing .* row 1; expected the id"):
+    with pytest.raises(ValueError, match=r"FaissReranker.build: 1 of the 4 ids are missing .* row 1; expected the id"):
         pe.FaissReranker.build(pe.Point(MU), "Flat", ids=ids)
 
 
