@@ -368,7 +368,7 @@ def test_columns_that_are_no_pairs_are_refused(text, message, tmp_path, monkeypa
         ("a.npz", {"score": [1.0], "match": [1, 0]}, "a.npz: match has shape (2,), expected (1,) like score"),
         ("a.npz", {"score": ["x"], "match": [1]}, "a.npz: score has shape (1,) and dtype <U1, expected numbers (P,)"),
         ("a.npz", {"score": [1.0]}, "a.npz: key match is missing"),
-        ("a.txt", None, "a.txt: unsupported suffix '.txt', expected .csv or .parquet or .arrow"),
+        ("a.txt", None, "a.txt: unsupported suffix '.txt', expected .csv or .tsv or .parquet"),
     ],
 )
 def test_arrays_that_are_no_pairs_are_refused(name, arrays, message, tmp_path, monkeypatch):
