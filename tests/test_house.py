@@ -2,12 +2,16 @@
 
 import ast
 import graphlib
+import inspect
 import pathlib
 import re
 import subprocess
 import sys
 
 import pytest
+
+import peaccel as pe
+from peaccel import evaluation
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "python" / "peaccel"
@@ -179,6 +183,54 @@ def test_no_two_files_and_no_two_classes_have_one_name():
     # The same laws as torch.distributions.Distribution have its names.
     known = {"Settings", "VonMisesFisher", "NonIsotropicVonMisesFisher"}
     assert {name for name in classes if classes.count(name) > 1} == known
+
+
+# Public functions that stand in files of other names, and why.
+STAND_TOGETHER = {
+    "build_info": "runtime: the extension's face",
+    "set_num_threads": "runtime: the extension's face",
+    "concat": "classes: it makes one of these of several",
+    "choose_pair_threshold": "choose_threshold: the same choice of pairs",
+    "enable_torch": "ops/_dispatch, which alone says who computes",
+    "first_stage_reference": "first_stage_features: what these are relative to",
+    "limit_false_matches": "learn_then_test: the same promise of searches without a mate",
+    "merge": "ranking: it makes one of these of several",
+    "prepare": "prepared, the class of what it returns",
+    **dict.fromkeys(("paired", "pairwise", "rescore", "rerank", "search"), "verbs: one grammar of five"),
+}
+
+
+def public_functions(module):
+    """The functions of a package's face that are defined in it, by name."""
+    found = {name: getattr(module, name) for name in module.__all__}
+    return {name: x for name, x in found.items() if inspect.isfunction(x) and x.__module__.startswith("peaccel.")}
+
+
+def test_a_public_function_stands_in_a_file_of_its_name():
+    files = {name: x.__module__.rpartition(".")[2] for name, x in public_functions(pe).items()}
+    assert len(files) > 30
+    assert {name for name, file in files.items() if file != name} == STAND_TOGETHER.keys()
+    assert pe.io.read_ids.__module__ == "peaccel.io.read_ids"
+    assert pe.io.read_labels.__module__ == "peaccel.io.read_labels"
+
+
+def test_a_subject_has_one_name_in_all_public_functions():
+    """The table in CONTRIBUTING has the names, and in its last column those that nothing bears."""
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (`.*`) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    refused = {other: name for name, others in rows for other in re.findall(r"\w+", others)}
+    functions = {x for module in (pe, pe.io, pe.metrics, evaluation) for x in public_functions(module).values()}
+    for kind in (pe.FaissReranker, pe.Gallery, pe.Plda, pe.Distribution):
+        functions |= {x for _, x in inspect.getmembers(kind, inspect.isroutine) if not isinstance(x, type(len))}
+    used = {name for x in functions for name in _parameters(x)}
+    assert {"alpha", "delta", "seed"} <= {name for name, _ in rows} <= used
+    assert {f"{name}, expected {refused[name]}" for name in used & refused.keys()} == set()
+
+
+def _parameters(function):
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # of a routine in C
+        return ()
 
 
 def test_each_family_stands_in_its_three_places():

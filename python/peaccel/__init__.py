@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from peaccel import hub, io, metrics
     from peaccel.distributions import torch_distributions
     from peaccel.distributions.confidence import confidence
+    from peaccel.distributions.entropy import entropy
     from peaccel.distributions.fuse import fuse
-    from peaccel.distributions.kl import kl, match_variance
-    from peaccel.distributions.log_prob import entropy, log_prob
+    from peaccel.distributions.kl import kl
+    from peaccel.distributions.log_prob import log_prob
+    from peaccel.distributions.match_variance import match_variance
     from peaccel.distributions.sample import sample
     from peaccel.distributions.triplet_probability import triplet_probability
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
@@ -53,11 +55,13 @@ if TYPE_CHECKING:
     from peaccel.evaluation.evaluate import evaluate
     from peaccel.evaluation.results import Evaluation
     from peaccel.evaluation.threshold_results import ThresholdChoice
-    from peaccel.fits.calibrate import calibrate, fit_shift
+    from peaccel.fits.calibrate import calibrate
     from peaccel.fits.conformal_sets import conformal_sets
-    from peaccel.fits.fit_match_probability import ReliabilityCurve, fit_match_probability, reliability_curve
+    from peaccel.fits.fit_match_probability import fit_match_probability
     from peaccel.fits.fit_plda import fit_plda
-    from peaccel.fits.fit_prior import fit_prior, fit_vmf
+    from peaccel.fits.fit_prior import fit_prior
+    from peaccel.fits.fit_shift import fit_shift
+    from peaccel.fits.fit_vmf import fit_vmf
     from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
     from peaccel.fits.plda import Plda
     from peaccel.fits.records import (
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
         Prior,
         Selection,
     )
+    from peaccel.fits.reliability_curve import ReliabilityCurve, reliability_curve
     from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
     from peaccel.retrieval.faiss.first_stage_features import (
         FirstStageReference,
@@ -160,9 +165,11 @@ _MODULES = {
 }
 _NAMES_OF = {
     "distributions.confidence": ("confidence",),
+    "distributions.entropy": ("entropy",),
     "distributions.fuse": ("fuse",),
-    "distributions.kl": ("kl", "match_variance"),
-    "distributions.log_prob": ("entropy", "log_prob"),
+    "distributions.kl": ("kl",),
+    "distributions.log_prob": ("log_prob",),
+    "distributions.match_variance": ("match_variance",),
     "distributions.sample": ("sample",),
     "distributions.triplet_probability": ("triplet_probability",),
     "evaluation.choose_score": ("ScoreChoice", "choose_score"),
@@ -170,17 +177,20 @@ _NAMES_OF = {
     "evaluation.evaluate": ("evaluate",),
     "evaluation.results": ("Evaluation",),
     "evaluation.threshold_results": ("ThresholdChoice",),
-    "fits.calibrate": ("calibrate", "fit_shift"),
+    "fits.calibrate": ("calibrate",),
     "fits.conformal_sets": ("conformal_sets",),
-    "fits.fit_match_probability": ("ReliabilityCurve", "fit_match_probability", "reliability_curve"),
+    "fits.fit_match_probability": ("fit_match_probability",),
     "fits.fit_plda": ("fit_plda",),
-    "fits.fit_prior": ("fit_prior", "fit_vmf"),
+    "fits.fit_prior": ("fit_prior",),
+    "fits.fit_shift": ("fit_shift",),
+    "fits.fit_vmf": ("fit_vmf",),
     "fits.learn_then_test": ("learn_then_test", "limit_false_matches"),
     "fits.plda": ("Plda",),
     "fits.records": (
         *("Calibration", "ConformalSets", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability"),
         *("Prior", "Selection"),
     ),
+    "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),
     "retrieval.faiss": ("FaissReranker", "FirstStageReference", "first_stage_features", "first_stage_reference"),
     "retrieval.lance": ("Gallery",),
 }

@@ -111,7 +111,7 @@ WRONG = [
     ),
     (
         lambda: pe.fit_match_probability(S, 2 * YES),
-        "fit_match_probability: labels have shape (6,) and dtype int64, exp",
+        "fit_match_probability: labels have 2 in row 1, expected booleans (6,)",
     ),
     (
         lambda: pe.fit_match_probability(S[:, None], YES),

@@ -408,12 +408,12 @@ EQUAL = pe.Normal(np.ones((4, 3)), np.ones(4))
         (
             lambda: pe.fit_vmf(Z, groups=[0, 1]),
             ValueError,
-            "fit_vmf: groups have shape (2,) and dtype int64, expected integers (4,)",
+            "fit_vmf: groups have shape (2,) and dtype int64, expected integers or strings (4,)",
         ),
         (
             lambda: pe.fit_vmf(Z, groups=np.ones(4)),
             ValueError,
-            "fit_vmf: groups have shape (4,) and dtype float64, expected integers (4,)",
+            "fit_vmf: groups have shape (4,) and dtype float64, expected integers or strings (4,)",
         ),
         (
             lambda: pe.calibrate(make("scaled"), PAIRS, SAME),
@@ -439,12 +439,12 @@ EQUAL = pe.Normal(np.ones((4, 3)), np.ones(4))
         (
             lambda: pe.calibrate(VMF, PAIRS, SAME[:1]),
             ValueError,
-            "calibrate: labels have shape (1,) and dtype bool, expected booleans (2,), whether of one identity",
+            "calibrate: labels have shape (1,) and dtype bool, expected booleans (2,)",
         ),
         (
             lambda: pe.calibrate(VMF, PAIRS, [0, 2]),
             ValueError,
-            "calibrate: labels have shape (2,) and dtype int64, expec",
+            "calibrate: labels have 2 in row 1, expected booleans (2,)",
         ),
         (
             lambda: pe.calibrate(VMF, PAIRS, ~SAME),

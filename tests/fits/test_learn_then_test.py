@@ -513,7 +513,7 @@ WRONG = [
     ),
     (
         lambda: pe.learn_then_test(S, YES * 0.5, np.arange(6), 0.1),
-        "learn_then_test: correct have shape (6,) and dtype fl",
+        "learn_then_test: correct have 0.5 in row 3, expected booleans (6,)",
     ),
     (
         lambda: pe.learn_then_test(S * np.inf, YES, np.arange(6), 0.1),

@@ -272,8 +272,11 @@ class Bomb:
 
 def test_object_arrays_are_never_unpickled(tmp_path):
     bomb = np.array([Bomb()], dtype=object)
-    reason = "cannot be read, truncated or damaged? (Object arrays cannot be loaded"
+    reason = "is an object array; save numbers or strings"
     refuses(save(tmp_path / "d.npz", mu=MU, var=bomb), f"key var {reason}")
+    names = save(tmp_path / "labels.npy", labels=np.array(["a", "b"], object))
+    with pytest.raises(ValueError, match=f"^{re.escape(str(names))}: {reason}$"):
+        io.read_labels(names)
     refuses(save(tmp_path / "d.npy", mu=bomb), reason)
 
 
@@ -281,7 +284,8 @@ def test_object_arrays_are_never_unpickled(tmp_path):
 def test_other_suffixes_are_refused(tmp_path, name):
     kinds = ".npz or .safetensors" if name[0] == "r" else ".npz or .npy or .safetensors"
     path = tmp_path / name
-    refuses(path, f"unsupported suffix {path.suffix!r}, expected {kinds}")
+    what = f"unsupported suffix {path.suffix!r}, expected" if path.suffix else "has no suffix, expected a file,"
+    refuses(path, f"{what} {kinds}")
 
 
 @pytest.mark.parametrize(

@@ -154,3 +154,18 @@ def test_the_form_for_gpus_gives_the_same(monkeypatch, captured, make, settings,
         assert (one is None) == (other is None)
         if other is not None:
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("wrong", [-1, CLASSES])
+@pytest.mark.parametrize(
+    ("make", "settings", "kind"),
+    [case for case in CASES if {"classes", "weight"} & case[1].keys()],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_labels_of_no_class_are_named_where_they_may_be_looked_at(make, settings, kind, wrong):
+    """An index beyond the classes would end a process on a GPU."""
+    d = KINDS[kind](normalize(torch.randn(3, DIM)), torch.ones(3))
+    low, high = min(wrong, 0), max(wrong, 1)
+    message = rf"^{make.__name__}: labels are in {low} .. {high}, expected 0 .. {CLASSES - 1}$"
+    with pytest.raises(ValueError, match=message):
+        make(**settings)(d, torch.tensor([0, wrong, 1]))

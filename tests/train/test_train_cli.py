@@ -375,6 +375,7 @@ WRONG = {
     "embed --out e.npz --run c --backbone resnet18": "expected exactly one of --run and --backbone",
     "embed --out e.npz --run none": "none/run.json: there is no such file: is none the folder of a run?",
     "embed --out e.txt --run c": "e.txt: unsupported suffix '.txt', expected .npz or .safetensors",
+    "embed --out folder/ --run c": "folder: has no suffix, expected a file, .npz or .safetensors",
     "embed --out e.npz --run c --labels-out e.npz": "e.npz: unsupported suffix '.npz', expected .npy",
     "embed --out e.npz --run c": "digits8 has no part 'test', expected one of train, validation, gallery, query",
     "embed --out e.npz --run c --data cub200": "data cub200: root is missing",

@@ -79,7 +79,8 @@ def check_outputs(outputs: Iterable[tuple[Path, Sequence[str] | None]], inputs: 
 def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
     """Refuse a path with another suffix than these: ValueError."""
     if path.suffix not in suffixes:
-        raise ValueError(f"{path}: unsupported suffix {path.suffix!r}, expected {' or '.join(suffixes)}")
+        what = f"unsupported suffix {path.suffix!r}, expected" if path.suffix else "has no suffix, expected a file,"
+        raise ValueError(f"{path}: {what} {' or '.join(suffixes)}")
 
 
 def names_within(folder: Path) -> set[str]:

@@ -48,6 +48,8 @@ def load(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[An
         except Exception as error:  # zlib.error, EOFError, MemoryError, tokenize.TokenError, ...
             at = f"key {key} " if key else ""
             reason = str(error).partition("\n")[0]
+            if reason.startswith("Object arrays"):
+                raise ValueError(f"{path}: {at}is an object array; save numbers or strings") from None
             raise ValueError(f"{path}: {at}cannot be read, truncated or damaged? ({reason})") from None
 
 

@@ -24,7 +24,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; {hint}"
 
 
-def require_classes(owner: str, name: str, x: Any) -> None:
+def require_classes(owner: str, name: str, x: Any, expected: str = "the class of each item") -> None:
     """Refuse classes of items, an array, a list or a column, of which some are missing: None, NaN, pd.NA, NaT, masked.
 
     They would be taken for one class, or for one each.
@@ -33,7 +33,7 @@ def require_classes(owner: str, name: str, x: Any) -> None:
     if missing.any():
         what = f"{missing.sum()} of the {missing.size} {name} are missing (None, NaN or masked)"
         row = np.argwhere(missing)[0, 0]
-        raise ValueError(f"{owner}: {what}, the first in row {row}; expected the class of each item")
+        raise ValueError(f"{owner}: {what}, the first in row {row}; expected {expected}")
 
 
 def _missing(owner: str, name: str, x: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -32,9 +32,9 @@ class ChooseThreshold(LabelledFiles):
     score: str = "cosine"
     """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
     pairs: Path | None = None
-    """Instead of embeddings: verification pairs that are scored already, by any model. .csv with a first line that
-    names the columns score, match (0 or 1) and perhaps group, such as a person, of which one pair counts; .parquet with
-    these; .npz with these keys; or .npy, [P, 2], score and match."""
+    """Instead of embeddings: verification pairs that are scored already, by any model. .csv or .tsv with a first line
+    that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person, of which one pair
+    counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match."""
     wrong: str | None = None
     """The target: at most this share of accepted answers, or pairs, is wrong, such as 1% or 0.01; of pairs a precision
     of 99%. Without a target tables show usual ones."""

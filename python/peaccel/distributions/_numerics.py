@@ -114,3 +114,8 @@ def either(
         places = chosen.nonzero()
         value[places] = function(*(x[places] for x in inputs))
     return value
+
+
+def columns(var: Array) -> Array:
+    """Variances as [N, D], isotropic ones as [N, 1]."""
+    return var if var.ndim == 2 else var[:, None]

@@ -18,6 +18,7 @@ from peaccel._utils.arrays import (
     on_host,
     require_same_kind,
 )
+from peaccel._utils.labels import plain, truths
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions.classes import Distribution
 
@@ -165,12 +166,16 @@ def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> 
 
 
 def flags(owner: str, name: str, x: Any, shape: tuple[int, ...]) -> Array:
-    """Booleans of this shape, of booleans or of 0 and 1."""
-    found = on_host(x, owner, name)
-    if found.shape != shape or not (found.dtype.kind in "biu" and ((found == 0) | (found == 1)).all()):
+    """Booleans of this shape, of booleans, of 0 and 1, or of such words as yes and no."""
+    found = plain(owner, name, x)
+    yes, known = truths(found)
+    if found.shape != shape or not known.all():
         what = f"shape {found.shape} and dtype {found.dtype}"
+        if found.shape == shape and known.any():
+            place = tuple(map(int, np.argwhere(~known)[0]))
+            what = f"{found[place]} in row {place[0]}"
         raise ValueError(f"{owner}: {name} have {what}, expected booleans {shape}")
-    return found.astype(bool)
+    return yes
 
 
 def require_shares(owner: str, **shares: Any) -> None:

@@ -12,7 +12,7 @@ from peaccel._utils.suggestions import unknown
 from peaccel.distributions._numerics import double
 from peaccel.distributions.checks import compute_dtype
 from peaccel.distributions.classes import Distribution
-from peaccel.distributions.log_prob import entropy
+from peaccel.distributions.entropy import entropy
 from peaccel.ops import Draws, Inputs, dot_scores, sampled_scores, score
 
 __all__ = ["confidence"]

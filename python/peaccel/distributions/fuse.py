@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, as_array, as_numpy, cast, dtype_name, is_torch, namespace, quiet
+from peaccel._utils.arrays import Array, Numpy, as_numpy, cast, dtype_name, is_torch, namespace, quiet
+from peaccel._utils.labels import plain
 from peaccel._utils.suggestions import require_classes, unknown
 from peaccel.distributions._numerics import double
 from peaccel.distributions.checks import compute_dtype, require_distribution
@@ -32,8 +33,12 @@ class Groups(NamedTuple):
 Rule = Callable[[Any, Groups], tuple[Array, ...]]
 
 
+@overload
+def fuse(d: D, groups: ArrayLike, rule: str | None = None, *, names: Literal[False] = False) -> D: ...
+@overload
+def fuse(d: D, groups: ArrayLike, rule: str | None = None, *, names: Literal[True]) -> tuple[D, Numpy]: ...
 @quiet
-def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
+def fuse(d: Any, groups: ArrayLike, rule: str | None = None, *, names: bool = False) -> Any:
     """One item for each group of items, such as the images of one template.
 
     ========  =====================  ===================================================================================
@@ -67,15 +72,17 @@ def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
     d
         N items of any kind.
     groups
-        [N] integers, the group of each item, of either kind of array; of names,
-        ``np.unique(names, return_inverse=True)[1]``.
+        [N] integers or strings, the group of each item: a list, an array of either kind, a column of a table.
     rule
         A name of the table; None for the default of d's kind.
+    names
+        Whether to return the group of each fused item too.
 
     Returns
     -------
     Of d's class and kind, in the compute dtype (float32 for 16-bit floats, whose range sums of kappa leave), an item
-    for each group in the order of the sorted unique values of groups. Differentiable in torch.
+    for each group in the order of the sorted unique values of groups. Differentiable in torch. With `names` a tuple of
+    it and these values [G], a numpy array: the ids of a gallery, for instance.
 
     Raises
     ------
@@ -93,9 +100,9 @@ def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
     Two images of one face, and one of another:
 
     >>> images = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.4, 0.2])
-    >>> templates = pe.fuse(images, groups=[7, 7, 9])
-    >>> templates.mu.round(3).tolist(), templates.var.round(3).tolist()
-    ([[0.2, 0.8], [0.6, 0.8]], [0.08, 0.2])
+    >>> templates, names = pe.fuse(images, groups=["bob", "bob", "ann"], names=True)
+    >>> names.tolist(), templates.mu.round(3).tolist(), templates.var.round(3).tolist()
+    (['ann', 'bob'], [[0.6, 0.8], [0.2, 0.8]], [0.2, 0.08])
     """
     require_distribution("fuse", "d", d)
     if rule is None:
@@ -108,7 +115,8 @@ def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
         raise TypeError(f"fuse: rule {rule!r} is of {', '.join(_RULES[rule])}, got {d.kind}")
     d.check_signs()
     fused = _RULES[rule][d.kind](d, group_rows("fuse", groups, d.mu))
-    return type(d)(*[cast(x, compute_dtype(d.mu)) for x in fused])
+    found = type(d)(*[cast(x, compute_dtype(d.mu)) for x in fused])
+    return (found, np.unique(plain("fuse", "groups", groups))) if names else found
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------
@@ -212,14 +220,18 @@ def unit(x: Array) -> tuple[Array, Array]:
 
 
 def group_rows(owner: str, groups: Array, like: Array) -> Groups:
-    """The groups of the rows of ``like`` by their labels, of its kind of array."""
+    """The groups of the rows of ``like`` by their labels, integers or strings, of its kind of array."""
     require_classes(owner, "groups", groups)
-    groups = as_array(groups, owner, "groups", floating=False)
+    groups = groups if is_torch(groups) else plain(owner, "groups", groups)
     shape, dtype = tuple(groups.shape), dtype_name(groups)
-    if shape != (len(like),) or "int" not in dtype:
-        raise ValueError(f"{owner}: groups have shape {shape} and dtype {dtype}, expected integers ({len(like)},)")
+    if shape != (len(like),) or not dtype.startswith(("int", "uint", "str")):
+        expected = f"integers or strings ({len(like)},)"
+        raise ValueError(f"{owner}: groups have shape {shape} and dtype {dtype}, expected {expected}")
+    if dtype.startswith("str"):
+        groups = np.unique(groups, return_inverse=True)[1]
     if is_torch(like):
         torch = namespace(like)
+        groups = groups if is_torch(groups) else np.require(groups, requirements="W")  # torch warns of others
         names, rows = torch.unique(torch.as_tensor(groups, device=like.device), return_inverse=True)
         return Groups(rows, len(names))
     labels = as_numpy(groups)

@@ -1,4 +1,4 @@
-"""The divergence of two distributions, and the variance of the distance of their draws."""
+"""The divergence of two distributions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from peaccel._utils.arrays import Array, ArrayT, cast, dtype_name, is_torch, namespace, quiet
 from peaccel.distributions._numerics import (
+    columns,
     double,
     either,
     keeps_digits,
@@ -17,11 +18,11 @@ from peaccel.distributions._numerics import (
     square_distance,
     total,
 )
-from peaccel.distributions.checks import EUCLIDEAN, NORMALS, compute_dtype, order, require_pair
+from peaccel.distributions.checks import NORMALS, compute_dtype, order, require_pair
 from peaccel.distributions.classes import Distribution
 from peaccel.ops import Inputs, bessel, diag_scores, score
 
-__all__ = ["kl", "match_variance"]
+__all__ = ["kl"]
 
 BLOCK = 1 << 16  # numbers that are computed at a time, so that they stay in a core's cache
 CLOSE = {"float32": 1e-7, "float64": 0.5}  # divergences per dimension below which the kernel's rounding could show
@@ -80,52 +81,8 @@ def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
         square = _square_over(square_distance(mu_p, mu_q), var_q)
         var_p, var_q = _apart_from_certain(var_p, var_q)
         return cast((p.dim * _x_minus_log1p((var_p - var_q) / var_q) + square) / 2, dtype)
-    arrays = mu_p, _columns(spread_p), mu_q, _columns(spread_q)
+    arrays = mu_p, columns(spread_p), mu_q, columns(spread_q)
     return cast(_kl_diagonal(*arrays) if is_torch(mu_p) else _kl_diagonal_by_blocks(*arrays), dtype)
-
-
-@quiet
-def match_variance(q: Distribution[ArrayT], g: Distribution[ArrayT]) -> ArrayT:
-    """Variance of the squared distance of two draws, item by item: how far the distance of a match is to be trusted.
-
-    ``sum [2 (s_q + s_g)^2 + 4 (s_q + s_g) (mu_q - mu_g)^2]`` over dimensions, s the variances, 0 for points. Its mean
-    is minus the score ``neg_expected_sq_l2``.
-
-    Parameters
-    ----------
-    q, g
-        N items each, Normal or Point, of one dim, kind of array, dtype and device.
-
-    Returns
-    -------
-    [N], in the compute dtype (float32 for 16-bit floats), >= 0. Differentiable in torch, twice.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `kl`.
-
-    References
-    ----------
-    Warburg et al., "Bayesian Triplet Loss", sec. 3; the moments of a non-central chi-square.
-
-    Examples
-    --------
-    >>> q, g = pe.Normal([[0.0, 0.0]], var=[0.1]), pe.Normal([[0.0, 1.0]], var=[0.5])
-    >>> pe.match_variance(q, g).round(3).tolist()
-    [3.84]
-    """
-    require_pair("match_variance", {"q": q, "g": g}, [(a, b) for a in EUCLIDEAN for b in EUCLIDEAN])
-    dtype = compute_dtype(q.mu)
-    mu_q, mu_g = cast(q.mu, dtype), cast(g.mu, dtype)
-    columns = [_columns(cast(d.arrays[1], dtype)) for d in (q, g) if d.kind != "point"]
-    if not columns:
-        return cast(0 * square_distance(mu_q, mu_g), dtype)
-    var = columns[0] if len(columns) == 1 else columns[0] + columns[1]
-    if var.shape[-1] == q.dim:
-        return cast(total(var * (2 * var + 4 * (mu_q - mu_g) ** 2)), dtype)
-    var = double(var[:, 0])
-    return cast(var * (2 * q.dim * var + 4 * square_distance(mu_q, mu_g)), dtype)
 
 
 # -- von Mises-Fisher --------------------------------------------------------------------------------------------------
@@ -223,11 +180,6 @@ def _square_over(square: Array, var: Array) -> Array:
     """square / var; 0 of equal means, however small the variance is."""
     xp, certain = namespace(square), var == 0
     return xp.where(certain & (square > 0), math.inf, square / xp.where(certain, 1.0, var))
-
-
-def _columns(var: Array) -> Array:
-    """Variances as [N, D], isotropic ones as [N, 1]."""
-    return var if var.ndim == 2 else var[:, None]
 
 
 def _x_minus_log1p(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Log density and entropy."""
+"""Log density."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import math
 
 from peaccel._utils.arrays import Array, ArrayT, Given, as_array, cast, namespace, quiet, require_same_kind
 from peaccel.distributions._numerics import (
-    LOG_2PI,
     double,
-    either,
-    keeps_digits,
-    one_minus_ratio,
     scaled_log_norm,
     scores_with_points,
     square_distance,
     total,
 )
-from peaccel.distributions.checks import NORMALS, compute_dtype, order, require_kind
+from peaccel.distributions.checks import NORMALS, compute_dtype, require_kind
 from peaccel.distributions.classes import Distribution
-from peaccel.ops import bessel, diag_scores, dot_scores
+from peaccel.ops import diag_scores, dot_scores
 
-__all__ = ["entropy", "log_prob"]
+__all__ = ["log_prob"]
 
 
 @quiet
@@ -86,77 +82,12 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given) -> ArrayT:
     return cast(value, dtype)
 
 
-@quiet
-def entropy(d: Distribution[ArrayT]) -> ArrayT:
-    """Differential entropy of each item in nats, with all constants.
-
-    Normal: ``1/2 sum log(2 pi e var)``. VonMisesFisher, on the unit sphere: ``-log C_D(kappa) - kappa A_D(kappa)``.
-
-    Parameters
-    ----------
-    d
-        N items: Normal or VonMisesFisher.
-
-    Returns
-    -------
-    [N], in the compute dtype (float32 for 16-bit floats); log of the sphere's surface at kappa = 0, -inf at kappa = inf
-    and where a variance is 0.
-    Twice differentiable.
-
-    Raises
-    ------
-    TypeError
-        d is of another kind: no closed form, or no entropy.
-    ValueError
-        A negative var or kappa, in the 64 rows that `search` looks at too.
-
-    Notes
-    -----
-    Measured error in float64 against arb, kappa 0 .. 1e8, D 2 .. 2048: 1e-15 max(D, |value|).
-
-    References
-    ----------
-    Cover & Thomas, "Elements of Information Theory", th. 8.4.1; Mardia & Jupp, "Directional Statistics", sec. 10.3.1.
-
-    Examples
-    --------
-    >>> pe.entropy(pe.Normal([[0.0, 0.0], [0.0, 0.0]], var=[0.1, 0.5])).round(3).tolist()
-    [0.535, 2.145]
-    """
-    kind = require_kind("entropy", "d", d, (*NORMALS, "vmf"), "with an entropy in closed form")
-    dtype = compute_dtype(d.mu)
-    uncertainty = cast(d.arrays[1], dtype)
-    if kind == "vmf":
-        value = _entropy_vmf(d.dim, double(uncertainty), dtype)
-    elif kind == "normal_diagonal":
-        value = (d.dim * (1 + LOG_2PI) + total(namespace(uncertainty).log(uncertainty))) / 2
-    else:
-        value = d.dim * (1 + LOG_2PI + double(namespace(uncertainty).log(uncertainty))) / 2
-    return cast(value, dtype)
-
-
-# -- von Mises-Fisher --------------------------------------------------------------------------------------------------
-
-
 def _log_prob_vmf(dim: int, kappa: Array, square: Array) -> Array:
     """The log density from |mu - z|^2, since mu.z = 1 - |mu - z|^2 / 2 of unit rows."""
     xp, certain = namespace(kappa), namespace(kappa).isinf(kappa)
     finite = xp.where(certain, 1.0, kappa)
     value = scaled_log_norm(dim, finite) - finite * square / 2
     return xp.where(certain, xp.where(square > 0, -math.inf, math.inf + square), value)
-
-
-def _entropy_vmf(dim: int, kappa: Array, dtype: str) -> Array:
-    def plain(k: Array) -> Array:
-        return -bessel.vmf_log_norm(order(dim, k), k) - k * bessel.iv_ratio(order(dim / 2, k), k)
-
-    def careful(k: Array) -> Array:
-        return k * one_minus_ratio(dim, k) - scaled_log_norm(dim, k)
-
-    xp, certain = namespace(kappa), namespace(kappa).isinf(kappa)
-    finite = xp.where(certain, 1.0, kappa)
-    value = either(keeps_digits(dim, finite, dtype), plain, careful, (0.0, float(dim)), finite)
-    return xp.where(certain, -math.inf, value)
 
 
 def _log_prob_nivmf(mu: Array, kappa: Array, z: Array) -> Array:

@@ -19,6 +19,7 @@ from torch.nn.functional import normalize
 from peaccel import distributions, special
 from peaccel._utils.arrays import FLOATING, HALVES, dtype_name
 from peaccel._utils.seeds import as_integer
+from peaccel.distributions import entropy as entropies
 from peaccel.distributions import log_prob as densities
 from peaccel.distributions._numerics import ratio_dx
 from peaccel.distributions.classes import UNIT_TOLERANCE
@@ -203,7 +204,7 @@ class VonMisesFisher(_OnSphere):
 
     def entropy(self) -> Tensor:
         """Differential entropy on the sphere in nats."""
-        return densities.entropy(self._rows()).reshape(self.batch_shape)
+        return entropies.entropy(self._rows()).reshape(self.batch_shape)
 
 
 class HypersphericalUniform(VonMisesFisher):

@@ -24,8 +24,9 @@ from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
 from peaccel.evaluation.separation import CountedAnswers, Separation
 from peaccel.evaluation.verified_pairs import AUC
-from peaccel.fits.calibrate import calibrate, fit_shift
+from peaccel.fits.calibrate import calibrate
 from peaccel.fits.fit_prior import fit_prior
+from peaccel.fits.fit_shift import fit_shift
 from peaccel.fits.records import Calibration, Prior
 from peaccel.scores import SCORES, Score
 from peaccel.scores._common_variance import ranking_weights

@@ -1,4 +1,4 @@
-"""Fits to labelled pairs: the scale of uncertainties, and the cosine between alike and different."""
+"""The scale of uncertainties, fitted to labelled pairs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from numpy.typing import ArrayLike
 from peaccel._utils.arrays import Array, ArrayT, on_host, quiet
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double, one_minus_ratio, scaled_log_norm, square_distance
-from peaccel.distributions.checks import NORMALS, require_distribution, require_kind
+from peaccel.distributions.checks import NORMALS, require_kind
+from peaccel.fits.labelled_pairs import BLOCK, by_blocks, different_rows, labelled_pairs
 from peaccel.fits.records import Calibration
 from peaccel.fits.sides import calibrate_sides, warn_if_sides_differ
-from peaccel.ops import Inputs, dot_scores, score
 
-__all__ = ["calibrate", "fit_shift"]
+__all__ = ["calibrate"]
 
-BLOCK = 1 << 15  # numbers that are gathered at a time, so that they stay in a core's cache
 FEW = 1 << 18  # evenly spaced numbers from which the start of a search for the maximum is estimated
 
 
@@ -106,8 +105,8 @@ def calibrate(*given: Any, **named: Any) -> Any:
 
 def _calibrate_one(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration:
     kind = require_kind("calibrate", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
-    rows, same = _labelled_pairs("calibrate", {"d": d}, pairs, labels)
-    first, second = _different_rows("calibrate", rows[same], "one identity")
+    rows, same = labelled_pairs("calibrate", {"d": d}, pairs, labels)
+    first, second = different_rows("calibrate", rows[same], "one identity")
     mu, spread = (on_host(x, "calibrate", "d") for x in d.arrays)
     if kind == "normal_diagonal":
         differences = _Differences(mu, spread, first, second)
@@ -127,7 +126,7 @@ calibrate.__signature__ = inspect.signature(_calibrate_one)  # type: ignore[attr
 def _calibrate_rows(kind: str, mu: Array, spread: Array, first: Array, second: Array, offset: bool) -> Calibration:
     """The calibration of items with one variance or concentration each."""
     dim = mu.shape[1]
-    square = _by_blocks(square_distance, mu, first, second)
+    square = by_blocks(square_distance, mu, first, second)
     columns = double(spread[first]), double(spread[second]), square
     few = -(-16 * len(first) // FEW)
     some = columns if few == 1 else [x[::few] for x in columns]
@@ -145,100 +144,13 @@ def _calibrate_two(
         require_kind("calibrate", name, d, NORMALS, "with a variance")
     if queries.dim != gallery.dim:
         raise ValueError(f"calibrate: dim of gallery is {gallery.dim}, expected {queries.dim} like queries")
-    rows, same = _labelled_pairs("calibrate", sides, pairs, labels)
+    rows, same = labelled_pairs("calibrate", sides, pairs, labels)
     if not same.any():
         raise ValueError("calibrate: labels name no pair of one identity, expected at least one")
     return calibrate_sides(queries, gallery, rows[same])
 
 
-@quiet
-def fit_shift(d: Distribution, pairs: ArrayLike, labels: ArrayLike) -> float:
-    """ScaleFace's mu, a cosine between alike and different: (mean of same pairs + mean of different pairs) / 2.
-
-    Parameters
-    ----------
-    d
-        N items of any kind; cosines are of means or directions. Detached.
-    pairs
-        [P, 2] integers: rows of d. Held-out identities, as the cosines of those trained on are wider apart.
-    labels
-        [P] booleans (or 0 and 1): whether a pair is of one identity; some are and some are not.
-
-    Returns
-    -------
-    A number in [-1, 1]; NaN where a pair has a mean of zero length.
-
-    Raises
-    ------
-    TypeError
-        d is not a distribution.
-    ValueError
-        pairs or labels of wrong shape or dtype, rows out of range, a pair of a row with itself; no same or no
-        different pair.
-
-    References
-    ----------
-    "ScaleFace", the threshold of mu-ScaleFace; its code also tries the best F1 and the crossing of two normals, and
-    uses this.
-
-    Examples
-    --------
-    >>> d = pe.Scaled([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], scale=[30.0, 10.0, 20.0])
-    >>> mu = pe.fit_shift(d, [[0, 1], [0, 2]], labels=[True, False])
-    >>> mu
-    0.4
-    >>> pe.pairwise(d[:1], d, pe.scores.scale_cosine(mu=mu)).round(2).tolist()
-    [[18.0, 6.93, -9.8]]
-    """
-    require_distribution("fit_shift", "d", d)
-    rows, same = _labelled_pairs("fit_shift", {"d": d}, pairs, labels)
-    means = []
-    for label, what in ((True, "one identity"), (False, "different identities")):
-        first, second = _different_rows("fit_shift", rows[same == label], what)
-        means.append(_by_blocks(_cosine, on_host(d.mu, "fit_shift", "d"), first, second).mean())
-    return float(sum(means) / 2)
-
-
 # -- pairs -------------------------------------------------------------------------------------------------------------
-
-
-def _labelled_pairs(owner: str, sides: dict[str, Distribution], pairs: Array, labels: Array) -> tuple[Array, Array]:
-    """Rows of the one distribution or the two, [P, 2], and booleans [P]."""
-    rows, same = (on_host(x, owner, name) for name, x in (("pairs", pairs), ("labels", labels)))
-    if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
-        raise ValueError(f"{owner}: pairs have shape {rows.shape} and dtype {rows.dtype}, expected integers (P, 2)")
-    if same.shape != rows.shape[:1] or not (same.dtype.kind in "biu" and ((same == 0) | (same == 1)).all()):
-        found = f"shape {same.shape} and dtype {same.dtype}"
-        raise ValueError(f"{owner}: labels have {found}, expected booleans ({len(rows)},), whether of one identity")
-    for (name, d), column in zip(sides.items(), (rows,) if len(sides) == 1 else rows.T, strict=True):
-        wrong = (column < 0) | (column >= len(d))
-        if wrong.any():
-            raise ValueError(f"{owner}: pairs hold {column[wrong][0]}, expected rows of {name}, 0 .. {len(d) - 1}")
-    return rows, same.astype(bool)
-
-
-def _different_rows(owner: str, rows: Array, what: str) -> tuple[Array, Array]:
-    """The two sides of the pairs, of which there must be at least one and none of a row with itself."""
-    first, second = rows.T
-    if not len(first):
-        raise ValueError(f"{owner}: labels name no pair of {what}, expected at least one")
-    if (first == second).any():
-        raise ValueError(f"{owner}: pairs hold row {first[first == second][0]} with itself, expected different rows")
-    return first, second
-
-
-def _by_blocks(function: Callable[[Array, Array], Array], mu: Array, first: Array, second: Array) -> Array:
-    """A function of rows of mu in float64, [P], for the two sides of the pairs."""
-    value = np.empty(len(first))
-    step = -(-BLOCK // mu.shape[1])
-    for block in (slice(start, start + step) for start in range(0, len(first), step)):
-        value[block] = function(*(double(mu.take(rows[block], 0, mode="clip")) for rows in (first, second)))
-    return value
-
-
-def _cosine(a: Array, b: Array) -> Array:
-    one = np.ones(len(a))
-    return score(dot_scores.cosine, Inputs(a, one, b, one, np.empty(0)))
 
 
 @dataclass(frozen=True)

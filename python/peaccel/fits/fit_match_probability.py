@@ -1,17 +1,17 @@
-"""The probability that a pair matches, fitted to the scores of labelled pairs, and how well it is calibrated."""
+"""The probability that a pair matches, fitted to the scores of labelled pairs."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, Numpy, quiet
+from peaccel._utils.arrays import Array, quiet
 from peaccel.distributions.checks import finite_numbers, flags
 from peaccel.fits.records import IsotonicProbability, LogisticProbability
 
-__all__ = ["ReliabilityCurve", "fit_match_probability", "reliability_curve"]
+__all__ = ["fit_match_probability"]
 
 
 @quiet
@@ -76,74 +76,6 @@ def fit_match_probability(
             raise ValueError(f"{owner}: {name} span {np.ptp(x):g}, expected 0, or 1e-150 to 1e150")
     bias, *weights = _logistic(np.stack(inputs, 1), same)
     return LogisticProbability(float(bias), tuple(map(float, weights)))
-
-
-class ReliabilityCurve(NamedTuple):
-    """The points of a reliability plot.
-
-    Attributes
-    ----------
-    predicted
-        [B]: the mean probability in each bin.
-    observed
-        [B]: the share of same pairs in it.
-    count
-        [B]: how many pairs are in it.
-
-    Examples
-    --------
-    >>> curve = pe.reliability_curve([0.1, 0.2, 0.8, 0.9], labels=[0, 1, 1, 1], bins=2)
-    >>> [(round(p, 2), round(o, 2), n) for p, o, n in zip(*(x.tolist() for x in curve))]
-    [(0.15, 0.5, 2), (0.85, 1.0, 2)]
-    """
-
-    predicted: Numpy
-    observed: Numpy
-    count: Numpy  # type: ignore[assignment]  # tuples have a method of this name
-
-
-def reliability_curve(probabilities: ArrayLike, labels: ArrayLike, bins: int = 10) -> ReliabilityCurve:
-    """The points of a reliability plot: what was predicted against what was observed, in bins of as many pairs each.
-
-    Parameters
-    ----------
-    probabilities
-        [P], of pairs to which they were not fitted.
-    labels
-        [P] booleans (or 0 and 1): whether a pair is of one identity.
-    bins
-        At least 1. Pairs of one probability are in one bin, so that there may be fewer.
-
-    Returns
-    -------
-    ReliabilityCurve
-        On the diagonal, observed = predicted, where probabilities are calibrated; an observed share has a standard
-        error of sqrt(observed (1 - observed) / count), more where pairs share items.
-
-    Raises
-    ------
-    ValueError
-        Wrong shapes or dtypes, probabilities outside [0, 1], no pair, bins below 1.
-
-    Examples
-    --------
-    >>> predicted, observed, count = pe.reliability_curve([0.1, 0.2, 0.8, 0.9], labels=[0, 0, 0, 1], bins=2)
-    >>> predicted.round(2).tolist(), observed.tolist(), count.tolist()
-    ([0.15, 0.85], [0.0, 0.5], [2, 2])
-    """
-    owner = "reliability_curve"
-    p = finite_numbers(owner, "probabilities", probabilities)
-    same = flags(owner, "labels", labels, (len(p),))
-    if not (p.min() >= 0 and p.max() <= 1):
-        raise ValueError(f"{owner}: probabilities are {p.min():g} to {p.max():g}, expected 0 to 1")
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"{owner}: bins is {bins!r}, expected an integer >= 1")
-    edges = np.quantile(p, np.linspace(0, 1, bins + 1)[1:-1])
-    number = np.searchsorted(np.unique(edges), p, side="left")
-    count = np.bincount(number)
-    full = count > 0
-    sums = [np.bincount(number, x)[full] for x in (p, same)]
-    return ReliabilityCurve(sums[0] / count[full], sums[1] / count[full], count[full])
 
 
 def _logistic(inputs: Array, same: Array) -> Array:

@@ -80,7 +80,7 @@ def fit_plda(
     -------
     Plda
         ``plda.transform(x)`` is a Normal, ``plda.score`` its ``llr``; several items of one identity become one by
-        `pe.fuse`. ``pe.io.write_fit`` keeps it.
+        `pe.fuse`, which takes and returns names. ``pe.io.write_fit`` keeps it.
 
     Warns
     -----
@@ -110,7 +110,7 @@ def fit_plda(
 
     Examples
     --------
-    Two enrolled items of class 7, one of class 8, and a query of class 7:
+    Two enrolled items of one person, one of another, and a query of the first:
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat(np.arange(50), 6)
@@ -119,9 +119,9 @@ def fit_plda(
     >>> plda = pe.fit_plda(x[:240], labels[:240], dim=3)
     >>> plda
     Plda(4 -> 3 dimensions)
-    >>> enrolled = pe.fuse(plda.transform(x[[240, 241, 246]]), groups=[7, 7, 8])
-    >>> enrolled.var.tolist()
-    [0.5, 1.0]
+    >>> enrolled, names = pe.fuse(plda.transform(x[[240, 241, 246]]), groups=["bob", "bob", "cy"], names=True)
+    >>> names.tolist(), enrolled.var.tolist()
+    (['bob', 'cy'], [0.5, 1.0])
     >>> pe.pairwise(plda.transform(x[242:243]), enrolled, plda.score).round(1).tolist()
     [[1.3, -8.6]]
     """

@@ -14,7 +14,9 @@ from peaccel.io.ensembles import from_ensemble
 from peaccel.io.fits import read_fit, write_fit
 from peaccel.io.plda_files import read_plda
 from peaccel.io.projects import from_norms, from_pcmepp, from_pfe, from_prolip, from_url
-from peaccel.io.rankings import LINES, RANKINGS, read_candidates, read_ids, read_labels, read_ranking, write_ranking
+from peaccel.io.rankings import LINES, RANKINGS, read_candidates, read_ranking, write_ranking
+from peaccel.io.read_ids import read_ids
+from peaccel.io.read_labels import read_labels
 from peaccel.io.scored_pairs import ScoredPairs, read_scored_pairs
 from peaccel.io.states import from_state, to_state
 

@@ -1,4 +1,4 @@
-"""Files of candidates and ids, which go into a ranking, and of rankings."""
+"""Files of candidates, which go into a ranking, and of rankings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
-from peaccel._utils.suggestions import require_classes
 from peaccel.io._array_files import SEVERAL, existing, read, write, write_table, write_text
 from peaccel.io._arrow_columns import column_of_file
 from peaccel.io._arrow_sources import opened_file
 
-__all__ = ["RANKINGS", "read_candidates", "read_ids", "read_labels", "read_ranking", "write_ranking"]
+__all__ = ["RANKINGS", "read_candidates", "read_ranking", "write_ranking"]
 
 LINES = (".csv", ".parquet")  # suffixes of files that have a line for each item found
 SPARSE = 1000  # so many queries there may be for each line of what is found
@@ -59,72 +58,6 @@ def read_candidates(path: PathLike) -> NDArray[Any]:
         what = f"candidates is {candidates[row, place]} in row {row}"
         raise ValueError(f"{path}: {what}, expected gallery rows, or -1 for none")
     return candidates.astype(np.int64, copy=False)
-
-
-def read_ids(path: PathLike) -> NDArray[Any]:
-    """Read the ids by which others know the rows of a gallery: [G] ints, none negative, or strings, none empty.
-
-    Parameters
-    ----------
-    path : path
-        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``ids``; or a table with
-        such a column, or one that the path names: "gallery.parquet:key".
-
-    Raises
-    ------
-    FileNotFoundError, ValueError, ImportError
-        As ``read_distribution``; if an id is there twice.
-
-    Examples
-    --------
-    >>> np.save("ids.npy", ["b", "a", "c"])
-    >>> pe.io.read_ids("ids.npy").tolist()
-    ['b', 'a', 'c']
-    """
-    ids = read(path, ("ids",))["ids"]
-    if ids.ndim != 1 or ids.dtype.kind not in "iuU":
-        expected = "an integer or a string for each row"
-        raise ValueError(f"{path}: ids has shape {ids.shape} and dtype {ids.dtype}, expected {expected}")
-    if ids.dtype.kind == "U":
-        if (ids == "").any():
-            raise ValueError(f"{path}: ids is an empty string in row {(ids == '').argmax()}")
-    else:
-        outside = ids[(ids < 0) | (ids > np.iinfo(np.int64).max)]
-        if len(outside):
-            raise ValueError(f"{path}: ids holds {outside[0]}, expected 0 .. 2^63 - 1")
-        ids = ids.astype(np.int64, copy=False)
-    values, counts = np.unique(ids, return_counts=True)
-    if (counts > 1).any():
-        raise ValueError(f"{path}: ids holds {values[counts > 1][0]} twice")
-    return ids
-
-
-def read_labels(path: PathLike) -> NDArray[Any]:
-    """Read a label, or another number, of each item: [N] numbers or strings.
-
-    Parameters
-    ----------
-    path : path
-        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``labels``; or a table
-        with such a column, or one that the path names: "items.parquet:class".
-
-    Raises
-    ------
-    FileNotFoundError, ValueError, ImportError
-        As ``read_distribution``.
-
-    Examples
-    --------
-    >>> np.save("labels.npy", ["cat", "dog", "cat"])
-    >>> pe.io.read_labels("labels.npy").tolist()
-    ['cat', 'dog', 'cat']
-    """
-    labels = read(path, ("labels",))["labels"]
-    if labels.ndim != 1 or labels.dtype.kind not in "iufbUS":
-        found = f"labels has shape {labels.shape} and dtype {labels.dtype}"
-        raise ValueError(f"{path}: {found}, expected a number or a string for each row")
-    require_classes(f"{path}", "labels", labels)
-    return labels
 
 
 def write_ranking(path: PathLike, ranking: tuple[Any, Any], queries: Any = None) -> None:

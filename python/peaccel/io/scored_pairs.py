@@ -11,13 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.labels import truths
 from peaccel._utils.table_paths import TABLES
 from peaccel.io._array_files import SEVERAL, existing, read
 from peaccel.io._arrow_sources import opened_file
 
 __all__ = ["ScoredPairs", "read_scored_pairs"]
 
-WORDS = {"0": False, "1": True, "false": False, "true": True}
+TEXT = (".csv", ".tsv")
+DELIMITERS = ",\t;"
+NAMES = ("score", "match", "group")
+YES_OR_NO = "expected 0 or 1, or such words as yes and no"
 
 
 class ScoredPairs(NamedTuple):
@@ -50,17 +54,18 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
     Parameters
     ----------
     path : path
-        A .csv file whose first line names its columns, among them ``score``, ``match`` (0 and 1, or false and true)
-        and, where pairs are of groups, ``group``, any text; .parquet, .arrow, .feather or .lance with these columns;
-        .npz or .safetensors with these keys, [P] each; or .npy, [P, 2], a score and 0 or 1 in each row.
+        A .csv or .tsv file, its columns apart by commas, tabs or semicolons, whose first line names them, among them
+        ``score``, ``match`` (0 and 1, false and true, no and yes, or nontarget and target) and, where pairs are of
+        groups, ``group``, any text; .parquet, .arrow, .feather or .lance with these columns; names in any case; .npz or
+        .safetensors with these keys, [P] each; or .npy, [P, 2], a score and 0 or 1 in each row.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is not what its suffix says, a column is missing, a score is no finite number, or a match neither 0
-        nor 1.
+        If the file is not what its suffix says, a column is missing, a score is no finite number, or a match says
+        neither yes nor no.
     ImportError
         If the file is a table and pyarrow is not installed; as ``read_distribution``.
 
@@ -74,8 +79,8 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
     """
     path = Path(path)
     if path.suffix not in TABLES:
-        path = existing(path, (".csv", *TABLES, ".npy", *SEVERAL))
-    if path.suffix == ".csv":
+        path = existing(path, (*TEXT, *TABLES, ".npy", *SEVERAL))
+    if path.suffix in TEXT:
         return _from_csv(path)
     if path.suffix == ".npy":
         rows = read(path, ("pairs",))["pairs"]
@@ -92,30 +97,33 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
             raise ValueError(f"{path}: {name} has shape {x.shape}, expected {scores.shape} like score")
     if not np.isfinite(scores).all():
         raise ValueError(f"{path}: score is not finite in row {int(np.argmin(np.isfinite(scores)))}")
-    known = (match == 0) | (match == 1)
-    if match.dtype.kind not in "biuf" or not known.all():
+    yes, known = truths(match)
+    if not known.all():
         row = int(np.argmin(known))
-        raise ValueError(f"{path}: match is {match[row]} in row {row}, expected 0 or 1")
-    return ScoredPairs(scores, match == 1, groups)
+        raise ValueError(f"{path}: match is {match[row]} in row {row}, {YES_OR_NO}")
+    return ScoredPairs(scores, yes, groups)
 
 
 def _from_csv(path: Path) -> ScoredPairs:
     """The columns of a text file; an error names the line."""
-    scores, match, groups = [], [], []
+    scores, match, groups, numbers = [], [], [], []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file)
-            names = [name.strip() for name in next(lines, [])]
+            first = file.readline()
+            between = max(DELIMITERS, key=first.count)
+            names = [name.strip().lower() for name in next(csv.reader([first], delimiter=between), [])]
             _require(path, names)
-            places = [names.index(name) if name in names else -1 for name in ("score", "match", "group")]
+            places = [names.index(name) if name in names else -1 for name in NAMES]
+            lines = csv.reader(file, delimiter=between)
             for line in lines:
                 if not line:
                     continue
-                at = f"{path}: line {lines.line_num}"
+                numbers.append(1 + lines.line_num)
+                at = f"{path}: line {numbers[-1]}"
                 if len(line) != len(names):
                     raise ValueError(f"{at}: has {len(line)} columns, expected {len(names)} like the first line")
                 scores.append(_number(at, line[places[0]]))
-                match.append(_match(at, line[places[1]]))
+                match.append(line[places[1]])
                 groups.append(line[places[2]].strip())
                 if places[2] >= 0 and not groups[-1]:
                     raise ValueError(f"{at}: group is empty, expected what the pair shares with others")
@@ -123,14 +131,20 @@ def _from_csv(path: Path) -> ScoredPairs:
         raise ValueError(f"{path}: cannot be read as text in columns ({error})") from None
     if not scores:
         raise ValueError(f"{path}: holds no pairs below its first line")
-    return ScoredPairs(np.array(scores), np.array(match), np.array(groups) if "group" in names else None)
+    yes, known = truths(np.array(match))
+    if not known.all():
+        row = int(np.argmin(known))
+        raise ValueError(f"{path}: line {numbers[row]}: match is {match[row]!r}, {YES_OR_NO}")
+    return ScoredPairs(np.array(scores), yes, np.array(groups) if "group" in names else None)
 
 
 def _table(path: Path) -> dict[str, Any]:
     source = opened_file(path)
-    _require(path, list(source.names))
-    table = source.table(source.names)
-    found = {name: table.column(name) for name in ("score", "match", "group") if name in table.column_names}
+    names = [str(name).strip().lower() for name in source.names]
+    _require(path, names)
+    wanted = {name: source.names[names.index(name)] for name in NAMES if name in names}
+    table = source.table(list(wanted.values()))
+    found = {name: table.column(column) for name, column in wanted.items()}
     for name, column in found.items():
         if column.null_count:
             raise ValueError(f"{path}: {name} is missing in {column.null_count} of {len(column)} rows")
@@ -138,7 +152,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _require(path: Path, names: list[str]) -> None:
-    for name in ("score", "match", "group"):
+    for name in NAMES:
         if names.count(name) > 1:
             raise ValueError(f"{path}: column {name} is there {names.count(name)} times, expected once")
     for name in ("score", "match"):
@@ -156,10 +170,3 @@ def _number(at: str, text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{at}: score is {text!r}, expected a finite number")
     return value
-
-
-def _match(at: str, text: str) -> bool:
-    try:
-        return WORDS[text.strip().lower()]
-    except KeyError:
-        raise ValueError(f"{at}: match is {text!r}, expected 0 or 1") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from peaccel import ops, retrieval
 from peaccel.distributions import Distribution, Point
@@ -43,6 +43,21 @@ def is_static(x: Tensor) -> bool:
 def may_look(x: Tensor) -> bool:
     """Whether labels may be read: not in compiled functions, nor while a graph of CUDA is captured."""
     return not torch.compiler.is_compiling() and not (on_gpu(x) and torch.cuda.is_current_stream_capturing())
+
+
+def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:
+    """Refuse labels that are no class's, where they may be looked at: on a GPU the index of another class ends the
+    process.
+
+    Raises
+    ------
+    ValueError
+        Naming the loss, the labels' range and what it should lie in.
+    """
+    # A GPU is waited for once.
+    if may_look(labels) and bool(((labels < 0) | (labels >= classes)).any()):
+        low, high = map(int, labels.aminmax())
+        raise ValueError(f"{type(loss).__name__}: labels are in {low} .. {high}, expected 0 .. {classes - 1}")
 
 
 def pairs_of(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
+from peaccel.losses._batch import require_labels
 from peaccel.losses._directions import directions
 from peaccel.losses.base import D, Loss, require_kind
 
@@ -90,7 +91,7 @@ class ArcFace(ClassDirections[Distribution]):
     Raises
     ------
     ValueError
-        A setting out of its range; on the CPU also labels beyond 0 .. C-1.
+        A setting out of its range; labels beyond 0 .. C-1.
 
     Notes
     -----
@@ -144,7 +145,7 @@ class CosFace(ClassDirections[Distribution]):
     Raises
     ------
     ValueError
-        A setting out of its range; on the CPU also labels beyond 0 .. C-1.
+        A setting out of its range; labels beyond 0 .. C-1.
 
     Notes
     -----
@@ -204,7 +205,7 @@ class MagFace(ClassDirections[Point]):
     TypeError
         d is no Point: of a direction there is no length.
     ValueError
-        A setting out of its range; on the CPU also labels beyond 0 .. C-1.
+        A setting out of its range; labels beyond 0 .. C-1.
 
     References
     ----------
@@ -276,7 +277,7 @@ class ScaleFace(ClassDirections[Scaled]):
     TypeError
         d is not Scaled.
     ValueError
-        A setting out of its range; on the CPU also labels beyond 0 .. C-1.
+        A setting out of its range; labels beyond 0 .. C-1.
 
     Notes
     -----
@@ -327,7 +328,7 @@ class VMFFL(ClassDirections[VonMisesFisher | Normal]):
     TypeError
         d is of another kind.
     ValueError
-        A setting out of its range; on the CPU also labels beyond 0 .. C-1.
+        A setting out of its range; labels beyond 0 .. C-1.
 
     Notes
     -----
@@ -364,17 +365,3 @@ def turned(cosine: Tensor, margin: float | Tensor, beyond: Beyond) -> Tensor:
     sine = ((1 - cosine) * (1 + cosine)).clamp(min=torch.finfo(cosine.dtype).eps).sqrt()
     away = cosine - margin * lift if beyond == "linear" else cosine
     return torch.where(cosine > -turn, cosine * turn - sine * lift, away)
-
-
-def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:
-    """Refuse labels that are no class's, on the CPU, where to look costs nothing; not in compiled functions.
-
-    Raises
-    ------
-    ValueError
-        Naming the loss, the labels' range and what it should lie in.
-    """
-    if labels.is_cpu and len(labels) and not torch.compiler.is_compiling():
-        low, high = map(int, labels.aminmax())
-        if low < 0 or high >= classes:
-            raise ValueError(f"{type(loss).__name__}: labels are in {low} .. {high}, expected 0 .. {classes - 1}")

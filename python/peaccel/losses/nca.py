@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 from peaccel import retrieval, scores
 from peaccel.distributions import NonIsotropicVonMisesFisher, Point, VonMisesFisher
 from peaccel.heads import from_embedding
+from peaccel.losses._batch import require_labels
 from peaccel.losses._directions import directions
 from peaccel.losses.base import Loss, processes, require_kind
 
@@ -84,7 +85,8 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
     TypeError
         d is of another kind.
     ValueError
-        An unknown distance; a temperature or a concentration that is too low; d of another dimension.
+        An unknown distance; a temperature or a concentration that is too low; d of another dimension; labels beyond
+        0 .. C-1.
 
     Notes
     -----
@@ -173,6 +175,7 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
 
     def loss(self, d: VonMisesFisher | Point, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("vmf", "point"))
+        require_labels(self, labels, len(self.directions))
         if processes() > 1:
             # Draws are addressed by rows, which each process numbers from 0.
             start: Any = torch.randint(SEEDS, (), device=d.mu.device) if seed is None else seed

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from peaccel.distributions import Distribution
+from peaccel.losses._batch import require_labels
 from peaccel.losses._directions import directions
 from peaccel.losses.base import Loss
 
@@ -34,7 +35,7 @@ class ProxyAnchor(Loss[Distribution]):
     Raises
     ------
     ValueError
-        scale is not positive, weight is of another shape, or d of another dimension.
+        scale is not positive, weight is of another shape, d of another dimension; labels beyond 0 .. C-1.
 
     Notes
     -----
@@ -74,6 +75,7 @@ class ProxyAnchor(Loss[Distribution]):
         self.scale, self.margin, self.weight = scale, margin, weight
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        require_labels(self, labels, len(self.weight))
         cosines = _cosines(self, d, self.weight)
         own, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
         near = (self.scale * (self.margin - own)).expand_as(same).masked_fill(~same, -torch.inf)
@@ -112,7 +114,7 @@ class ProxyNCA(Loss[Distribution]):
     Raises
     ------
     ValueError
-        scale is not positive, there is one class only, or d is of another dimension.
+        scale is not positive, there is one class only, d is of another dimension; labels beyond 0 .. C-1.
 
     Notes
     -----
@@ -144,6 +146,7 @@ class ProxyNCA(Loss[Distribution]):
         self.scale, self.weight = scale, nn.Parameter(torch.randn(classes, dim) / 8)
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        require_labels(self, labels, len(self.weight))
         # -d, less the constant 2, which cancels.
         near = 2 * self.scale * _cosines(self, d, self.weight)
         own = labels[:, None]

@@ -7,8 +7,8 @@ from torch.nn.functional import normalize
 
 from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.distributions.log_prob import log_prob
+from peaccel.losses._batch import require_labels
 from peaccel.losses.base import Loss, require_kind
-from peaccel.losses.margin import require_labels
 
 __all__ = ["ClassLikelihood"]
 
@@ -30,7 +30,7 @@ class ClassLikelihood(Loss[Normal | VonMisesFisher]):
     TypeError
         d is of another kind.
     ValueError
-        weight is no matrix, d is of another dimension; on the CPU also labels beyond 0 .. C-1.
+        weight is no matrix, d is of another dimension; labels beyond 0 .. C-1.
 
     Notes
     -----

@@ -14,8 +14,8 @@ from peaccel import special
 from peaccel.distributions import Point, VonMisesFisher
 from peaccel.distributions.sample import sample
 from peaccel.heads import from_embedding
+from peaccel.losses._batch import require_labels
 from peaccel.losses.base import Loss, first_row, require_kind
-from peaccel.losses.margin import require_labels
 
 __all__ = ["VMFLoss"]
 
@@ -46,7 +46,7 @@ class VMFLoss(Loss[Point | VonMisesFisher]):
     TypeError
         d is of another kind.
     ValueError
-        A setting out of its range; on the CPU also labels beyond 0 .. C-1.
+        A setting out of its range; labels beyond 0 .. C-1.
 
     Notes
     -----

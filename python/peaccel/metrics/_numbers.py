@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import NotArrayError, from_given, is_torch, on_host
+from peaccel._utils.labels import plain, truths
 from peaccel._utils.suggestions import require_classes
 
 __all__ = [
@@ -56,7 +57,16 @@ def as_numbers(
 
 
 def as_flags(owner: str, name: str, x: ArrayLike) -> NDArray[np.bool_]:
-    """Booleans, or numbers that are 0 or 1."""
+    """Booleans, numbers that are 0 or 1, or such words as yes and no."""
+    words = plain(owner, name, x)
+    if words.dtype.kind == "U":
+        yes, known = truths(as_array(owner, name, words, "(N,)"))
+        if not known.all():
+            other = str(words[np.argmin(known)])
+            raise ValueError(
+                f"{owner}: {name} has {other!r}, expected only 0 and 1, booleans, or words such as yes and no"
+            )
+        return yes
     array = as_numbers(owner, name, x)
     if not np.isin(array, (0, 1)).all():
         other = array[~np.isin(array, (0, 1))][0]

@@ -188,7 +188,7 @@ def refine(**own):
 @pytest.mark.parametrize(
     ("factory", "given", "error", "begins"),
     [
-        ("Flat", {"allowed": 3}, ValueError, "allowed has shape () and dtype int64, expected integer ids, or a bool"),
+        ("Flat", {"allowed": 0.5}, ValueError, "allowed has shape (1,) and dtype float64, expected int"),
         ("Flat", {"allowed": [[3]]}, ValueError, "allowed has shape (1, 1) and dtype int64, expected"),
         ("Flat", {"allowed": [0.5]}, ValueError, "allowed has shape (1,) and dtype float64, expected integer ids"),
         ("Flat", {"allowed": ["a"]}, ValueError, "allowed has shape (1,) and dtype <U1, expected integer ids"),

@@ -441,9 +441,9 @@ def by_ids(factory):
             numbered,
             lambda r: r.upsert(FEW, [3, 600]),
             ValueError,
-            "FaissReranker.upsert: ids hold 600, which no item has",
+            "FaissReranker.upsert: ids hold 600 in row 1, which no item has",
         ),
-        (numbered, lambda r: r.remove([3, 600]), ValueError, "FaissReranker.remove: ids hold 600, which no item has"),
+        (numbered, lambda r: r.remove([3, 600]), ValueError, "FaissReranker.remove: ids hold 600 in row 1, which"),
         (numbered, lambda r: r.remove([3, 3]), ValueError, "FaissReranker.remove: ids hold 3 twice"),
         (
             numbered,
@@ -467,7 +467,7 @@ def by_ids(factory):
         ),
         (named, lambda r: r.add(FEW, [1, -7]), ValueError, "FaissReranker.add: ids hold -7, expected 0 .. 2^63 - 1"),
         (named, lambda r: r.upsert(FEW, [1, 1]), ValueError, "FaissReranker.upsert: ids hold 1 twice"),
-        (named, lambda r: r.remove([0]), ValueError, "FaissReranker.remove: ids hold 0, which no item has"),
+        (named, lambda r: r.remove([0]), ValueError, "FaissReranker.remove: ids hold 0 in row 0, which no item has"),
         (
             lambda: by_ids("IDMap,HNSW8"),
             lambda r: r.remove([7]),

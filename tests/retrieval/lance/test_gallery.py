@@ -269,6 +269,19 @@ def test_what_the_page_shows_runs_and_prints_what_it_says(tmp_path, monkeypatch,
     assert capsys.readouterr().out.splitlines() == re.findall(r"^# (.*)", block, re.MULTILINE)
 
 
+def test_embeddings_alone_take_the_place_of_others_and_leave_metadata_as_they_are(gallery):
+    before = gallery.items[:3]
+    year = gallery.search_exact(before, 1, filter="year = 11").ids[0, 0]
+    assert gallery.upsert(gallery.items[5:8], [12, 10, 11]) == 0
+    assert gallery.search_exact(gallery.items[7:8], 1, filter="year = 11").ids[0, 0] == year == 11
+    item = gallery.items[5:6]
+    assert gallery.rescore(item, [[12]])[0] == pe.paired(item, item)
+    assert gallery.upsert(gallery.items[:1], [12], {"place": ["Oslo"]}) == 0
+    assert gallery.search_exact(item, 2, filter="place = 'Oslo' AND year = 12").ids.tolist() == [[12, -1]]
+    with pytest.raises(ValueError, match=r"^Gallery.upsert: metadata lack place, year, .* for id 950 in row 1"):
+        gallery.upsert(gallery.items[:2], [12, 950])
+
+
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 META = {"year": [1], "place": ["Rome"]}
@@ -315,7 +328,7 @@ META = {"year": [1], "place": ["Rome"]}
         (lambda g: g.search_exact(QUERIES, 1, "hib:a=1,b=0,n=4,seed=1"), "hib: draws by the number of a row, .*"),
         (lambda g: g.search_exact(QUERIES, 1, filter="yer > 3"), "Gallery: filter 'yer > 3': .*No field named yer.*"),
         (lambda g: g.search(QUERIES, 1, shortlist=0), "mls: shortlist is 0, expected 1 .. 2147483647"),
-        (lambda g: g.rescore(QUERIES, [[1, 999]] * Q), "Gallery.rescore: ids hold 999, which no item has"),
+        (lambda g: g.rescore(QUERIES, [[1, 999]] * Q), "Gallery.rescore: ids hold 999 in row 0, which no item has"),
         (lambda g: g.rerank(QUERIES, [1, 2], 3), r"Gallery.rerank: ids have shape \(2,\), expected \(5, K\): .*"),
         (lambda g: g.build_index("Flet"), "Gallery.build_index: factory 'Flet' is not a FAISS factory string"),
         (lambda g: g.build_index("Flat", "mu"), "Gallery.build_index: first_stage 'mu', expected 'cosine' or .*"),

@@ -230,10 +230,10 @@ class FaissReranker(Generic[ArrayT]):
             IVF looks into lists that hold four times as many. A selector among
             them selects what the index itself returns; where that is rows but items go by other ids, it is refused.
         allowed
-            The items that may be found, for all queries: ids (those that no item has find nothing), or a bool for each
-            of `ids`. The shortlist is then of these; an IVF index looks for them in nprobe lists, as ever. In
-            indexes that FAISS can select in: flat, HNSW, IVF, scalar quantizers, also below IDMap, a transform, or
-            refined. Not in PQ without IVF, nor on a GPU.
+            The items that may be found, for all queries: ids (those that no item has find nothing), in an array, a
+            list or a set, or a single one; or a bool for each of `ids`. The shortlist is then of these; an IVF index
+            looks for them in nprobe lists, as ever. In indexes that FAISS can select in: flat, HNSW, IVF, scalar
+            quantizers, also below IDMap, a transform, or refined. Not in PQ without IVF, nor on a GPU.
         accept
             What `learn_then_test` or `limit_false_matches` found for the score: answers below its threshold are left
             out. One of another score, or of pairs, is refused. None returns all.

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, Numpy, appended, as_numpy, device_of, dtype_name, is_torch, on_host
+from peaccel._utils.arrays import Array, Numpy, appended, as_numpy, device_of, dtype_name, is_torch
+from peaccel._utils.labels import plain
+from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import compute_dtype, converted, plural, require_distribution
 from peaccel.scores import Score
@@ -237,7 +239,7 @@ class StoredItems:
 
     def rows_allowed(self, owner: str, allowed: Array) -> Ints:
         """The rows, ascending, of items that are there and that ids, or a mask over `ids`, allow."""
-        given = _given(owner, "allowed", allowed)
+        given = np.atleast_1d(plain(owner, "allowed", allowed))
         own = np.dtype(str if self.are_strings else np.int64)
         given = given if given.size or given.dtype == bool else given.astype(own)  # an empty list has no dtype
         count = self._size - self.removed
@@ -295,7 +297,8 @@ class StoredItems:
         """The rows of ids, each of which an item must have."""
         rows = self.rows_of_ids(ids)
         if (rows < 0).any():
-            raise ValueError(f"{owner}: ids hold {ids[rows < 0][0]}, which no item has")
+            row = int(np.argmax(rows < 0))
+            raise ValueError(f"{owner}: ids hold {ids[row]} in row {row}, which no item has")
         return rows
 
     def add(self, items: Distribution, ids: Ids) -> None:
@@ -366,7 +369,8 @@ def checked_ids(
     owner: str, ids: Array, size: int | None = None, expected: str = "integers or strings", *, repeats: bool = False
 ) -> Ids:
     """ids [size]: integers as int64, none negative, or strings, none empty; all different unless they may repeat."""
-    given = _given(owner, "ids", ids)
+    require_classes(owner, "ids", ids, "the id of each item")
+    given = plain(owner, "ids", ids)
     given = given if given.size else given.astype(str if expected == "strings" else np.int64)  # of an empty list
     known = given.dtype.kind in ("U" if expected == "strings" else "iu" if expected == "integers" else "iuU")
     if given.ndim != 1 or len(given) != (len(given) if size is None else size) or not known:
@@ -382,15 +386,6 @@ def checked_ids(
     if len(repeated) and (strings or not repeats):
         raise ValueError(f"{owner}: ids hold {repeated[0]} twice")
     return given if strings else given.astype(np.int64)
-
-
-def _given(owner: str, name: str, ids: Array) -> Ids:
-    """An array of ids; objects that are all strings, as data frames hold them, as plain strings."""
-    given = on_host(ids, owner, name)
-    if given.dtype.kind == "U" and not isinstance(ids, np.ndarray):
-        given = np.array(ids, object)  # numpy made strings of the numbers among them
-    strings = given.dtype.kind == "T" or (given.dtype == object and all(isinstance(x, str) for x in given.ravel()))
-    return given.astype(str) if strings else given
 
 
 def _and_none(ids: Ids) -> Ids:

@@ -291,6 +291,8 @@ class Gallery:
     ) -> int:
         """Add items, in the place of those that have their ids; parameters and errors as in `append`.
 
+        Metadata of which items bring no column stay those of the items that they replace; new ids need all of them.
+
         Returns
         -------
         int
@@ -348,7 +350,7 @@ class Gallery:
         self._require_newest(owner)
         count = 0
         for block in blocks:
-            ids, rows = item_tables.ids_of(block), self._table.fitting(owner, block)
+            ids, rows = item_tables.ids_of(block), self._table.fitting(owner, block, partly=known == "replace")
             count += len(ids) - self._put(owner, ids, rows, known)
             if progress is not None:
                 progress(len(ids))
@@ -369,6 +371,13 @@ class Gallery:
             if known == "refuse" and there.any():
                 raise ValueError(f"ids hold {decoded(ids[there])[0]}, which an item has already; see upsert")
             gone = places if known == "replace" else []
+            absent = [] if rows is None or not len(rows) else sorted({*table.columns} - {*rows.column_names})
+            if absent:
+                if not there.all():
+                    row = int(np.argmin(there))
+                    what = f"id {decoded(ids[[row]])[0]} in row {row}, which no item has"
+                    raise ValueError(f"metadata lack {', '.join(absent)}, expected them for {what}")
+                return table.replaced(gone, table.written(table.completed(rows, gone))), len(ids)
             new = written((np.full(len(ids), True) if known == "replace" else ~there).tobytes())
             return table.replaced(gone, new) if gone or new else table, int(there.sum())
 
@@ -584,7 +593,8 @@ class Gallery:
                 found.append((part, placed))
                 missing &= rows < 0
         if missing.any():
-            raise ValueError(f"{owner}: ids hold {decoded(wanted[missing])[0]}, which no item has")
+            row = int(np.argwhere(given == unique[missing][0])[0, 0])
+            raise ValueError(f"{owner}: ids hold {unique[missing][0]} in row {row}, which no item has")
         return found
 
     def _planned(self, queries: Distribution, score: str | Score | None, k: int) -> tuple[Score, Ranking[Numpy]]:

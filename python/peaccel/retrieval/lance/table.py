@@ -18,7 +18,8 @@ import numpy as np
 from peaccel._utils.atomic_files import synchronise
 from peaccel.distributions import Distribution
 from peaccel.io import from_arrow
-from peaccel.retrieval.lance.item_tables import ITEM
+from peaccel.io._arrow_sources import arrow
+from peaccel.retrieval.lance.item_tables import ITEM, ids_of
 
 __all__ = ["ConflictError", "LanceTable", "deletions_of", "is_local", "name_of"]
 
@@ -140,19 +141,35 @@ class LanceTable:
             found = self.dataset.scanner(columns=["_rowaddr"], filter=filter, fragments=fragments).to_table()
         return np.asarray(found.column("_rowaddr").to_numpy().astype(np.int64))
 
-    def fitting(self, owner: str, table: Any) -> Any:
-        """A table with the dataset's columns in their order, which must be those that it has."""
+    def fitting(self, owner: str, table: Any, *, partly: bool = False) -> Any:
+        """A table with the dataset's columns in their order, which must be those that it has, metadata perhaps not."""
         own = {field.name: field.type for field in self.dataset.schema}
         got = {field.name: field.type for field in table.schema}
         for name in (*own, *got):
             kinds = own.get(name), got.get(name)
+            if partly and kinds[1] is None and name not in ITEM:
+                continue
             if None in kinds or (name in ITEM and str(kinds[0]) != str(kinds[1])):
                 found, expected = kinds[1] or "missing", kinds[0] or "no such column"
                 raise ValueError(f"{owner}: column {name} is {found}, expected {expected} as in {self.uri}")
         try:
-            return table.select(list(own)).cast(self.dataset.schema)
+            names = [name for name in own if name in got]
+            return table.select(names).cast(self.dataset.schema.empty_table().select(names).schema)
         except ValueError as error:
             raise ValueError(f"{owner}: metadata do not fit those of {self.uri}: {_reason(error)}") from None
+
+    def completed(self, rows: Any, gone: Sequence[tuple[Any, np.ndarray[Any, Any]]]) -> Any:
+        """A table with all columns, those that it lacks from the rows that it replaces, given by their places."""
+        absent = [name for name in self.columns if name not in rows.column_names]
+        pa = arrow()
+        old = pa.concat_tables(
+            pa.Table.from_batches(list(self.batches(fragment, ["id", *absent]))).take(places)
+            for fragment, places in gone
+        )
+        places = np.argsort(ids_of(old))[np.argsort(np.argsort(ids_of(rows)))]
+        for name in absent:
+            rows = rows.append_column(self.dataset.schema.field(name), old.column(name).take(places))
+        return rows.select(list(self.columns))
 
     # -- changes: each is one commit, of all or of nothing ------------------------------------------------------------
 
