@@ -124,7 +124,9 @@ fn image(nvcc: &Path, path: &Path, out: &Path, (target, machine): (&str, bool), 
     let packed = image.with_extension("lzma");
     std::fs::write(&packed, compressed(&bytes, small)).map_err(|e| format!("{}: {e}", packed.display()))?;
     let (size, packed) = (bytes.len(), packed.to_string_lossy().into_owned());
-    Ok(format!("({family:?}, Target {{ capability: {target}, machine: {machine} }}, {size}, include_bytes!({packed:?})), "))
+    Ok(format!(
+        "({family:?}, Target {{ capability: {target}, machine: {machine} }}, {size}, include_bytes!({packed:?})), "
+    ))
 }
 
 /// An image by LZMA: as small as can be for wheels, else soon.

@@ -145,7 +145,7 @@ def test_cuda_includes_go_down():
         ),
         ("rust/**/*.rs", r"std::arch|target_feature", {"simd.rs", "simd/neon.rs", "simd/x86.rs"}),
         ("rust/**/*.rs", r"rayon", {"parallel.rs"}),
-        ("rust/**/*.rs", r"libloading", {"cuda/libcuda.rs"}),
+        ("rust/**/*.rs", r"libloading", {"cuda/libcuda.rs", "cuda/libcublas.rs"}),
         ("rust/**/*.rs", r"nvcc", {"build.rs"}),
     ],
 )

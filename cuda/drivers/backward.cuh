@@ -120,13 +120,12 @@ __device__ inline bool add_sums(const BackwardArgs& args, int64_t item) {
 template <typename F>
 __device__ void backward(const F& f, const BackwardArgs& args) {
     using T = typename F::T;
-    constexpr int WARPS = PAIR_THREADS / WARP;
     __shared__ int64_t others[PAIR_THREADS];
     __shared__ typename F::Partials partials[PAIR_THREADS];
-    __shared__ double parts[WARPS][TOTALS];
+    __shared__ double parts[PAIR_THREADS / WARP][TOTALS];
 
     const PairArgs& pairs = args.pairs;
-    const bool query = args.side == QUERY;
+    const bool query = args.side == QUERY, adds = pairs.pairs == MARKED;
     const DeviceMatrix &item_mu = query ? pairs.mu1 : pairs.mu2, &other_mu = query ? pairs.mu2 : pairs.mu1;
     const DeviceMatrix& item_uncertainty = query ? pairs.uncertainty1 : pairs.uncertainty2;
     const DeviceMatrix& other_uncertainty = query ? pairs.uncertainty2 : pairs.uncertainty1;
@@ -136,18 +135,15 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
         return double(row_of<T>(matrix, row)[matrix.stored > 1 ? d : 0]);
     };
     for (int64_t item = blockIdx.x; item < item_mu.rows; item += gridDim.x) {
-        const bool adds = pairs.pairs == MARKED;
         if (adds && !add_sums<F>(args, item)) continue;
         double totals[TOTALS] = {};
         const int64_t n = number_of_pairs(args, item);
-        bool any = false;
         for (int64_t first = 0; first == 0 || first < n; first += PAIR_THREADS) {
             const int at = WARP * warp() + int(place<T>(1));
             T weight = 0;
             const int64_t other = first + at < n ? other_item<T>(args, item, first + at, &weight) : NONE;
             // Most pairs have no mark.
             if (adds && !__syncthreads_or(other >= 0)) continue;
-            any = true;
             others[at] = other;
             partials[at] = f.partials(pairs, query, item, other, double(weight), totals);
             __syncthreads();
@@ -179,7 +175,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             }
             __syncthreads();
         }
-        if (any) write_totals<F>(args, item, totals, parts);
+        write_totals<F>(args, item, totals, parts);
         __syncthreads();
     }
 }

@@ -118,14 +118,47 @@ def cuda_score_backward(
     weights: _Memory,
     sides: list[tuple[int, _Drawing, list[_Memory]]],
 ) -> None: ...
+def cuda_shares(name: str, at: _Place, arrays: list[_Memory], candidates: int) -> int: ...
 def cuda_rerank(
     name: str,
     at: _Place,
     arrays: list[_Memory],
     per_item: list[_Memory | None],
     candidates: _Memory,
+    parts: list[_Memory],
     scores: _Memory,
     ids: _Memory,
+) -> None: ...
+def cuda_norms(at: _Place, rows: _Memory, norms: _Memory, narrow: list[_Memory] | None) -> None: ...
+def cuda_scratch(queries: int, gallery: int) -> int: ...
+def cuda_scores_of_products(
+    name: str,
+    at: _Place,
+    arrays: list[_Memory],
+    per_item: list[_Memory | None],
+    products: _Memory,
+    norms: _Memory,
+    out: _Memory,
+) -> None: ...
+def cuda_weights_of_products(
+    name: str,
+    at: _Place,
+    arrays: list[_Memory],
+    per_item: list[_Memory | None],
+    products: _Memory,
+    weights: _Memory,
+    factors: _Memory,
+    memory: _Memory,
+    both: bool,
+) -> None: ...
+def cuda_add_to_products(
+    name: str,
+    at: _Place,
+    arrays: list[_Memory],
+    per_item: list[_Memory | None],
+    weights: _Memory,
+    memory: _Memory,
+    sides: list[tuple[int, list[_Memory]]],
 ) -> None: ...
 def cuda_cut(name: str, at: _Place, arrays: list[_Memory], k: int, prune: str) -> list[int]: ...
 def cuda_search(
@@ -136,8 +169,7 @@ def cuda_search(
     prune: str,
     parts: list[_Memory],
     lists: list[_Memory],
-    survivors: list[_Memory],
-    bounding: list[_Memory] | None,
+    of_products: tuple[int, _Memory, list[_Memory], list[_Memory] | None, _Memory, list[_Memory]] | None,
     scores: _Memory,
     ids: _Memory,
 ) -> None: ...

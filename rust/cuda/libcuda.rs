@@ -215,7 +215,16 @@ impl Driver {
             let (mut library, nothing) = (null_mut(), null_mut());
             // SAFETY: the image is a whole fatbin, which the driver copies.
             let status = unsafe {
-                (self.functions.library_load)(&mut library, image.as_ptr().cast(), nothing, nothing, 0, nothing, nothing, 0)
+                (self.functions.library_load)(
+                    &mut library,
+                    image.as_ptr().cast(),
+                    nothing,
+                    nothing,
+                    0,
+                    nothing,
+                    nothing,
+                    0,
+                )
             };
             self.check(&format!("loading the kernels of {family}"), status)?;
             libraries.push(library);

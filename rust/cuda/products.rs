@@ -125,7 +125,10 @@ impl Call {
         let products = Products { data, stride: self.inputs.mu2.rows as usize, norms };
         let Weighted { weights, factors, scratch: Scratch { sums: [rows, columns], marks, .. } } = of;
         let columns = if both { columns } else { 0 };
-        self.launch_on_products("weights", ProductArgs { weights, factors, marks, rows, columns, ..self.product_args(products) })
+        self.launch_on_products(
+            "weights",
+            ProductArgs { weights, factors, marks, rows, columns, ..self.product_args(products) },
+        )
     }
 }
 
@@ -134,7 +137,13 @@ impl Call {
 ///
 /// # Safety
 /// As [`Call::scores`].
-pub unsafe fn norms(at: Place, types: Types, rows: DeviceMatrix, norms: u64, narrow: Option<[u64; 2]>) -> Result<(), Error> {
+pub unsafe fn norms(
+    at: Place,
+    types: Types,
+    rows: DeviceMatrix,
+    norms: u64,
+    narrow: Option<[u64; 2]>,
+) -> Result<(), Error> {
     let launch = at.launch(rows.rows.cast_unsigned().div_ceil((PAIR_THREADS / WARP) as u64), 16, PAIR_THREADS)?;
     let name = format!("{}_{}", if narrow.is_some() { "narrowed" } else { "norms" }, types.tag());
     let [narrow, powers] = narrow.unwrap_or_default();

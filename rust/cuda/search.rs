@@ -89,7 +89,9 @@ impl Call {
     /// The same call, of some queries.
     fn of_queries(&self, first: usize, queries: usize) -> Self {
         let mut part = *self;
-        for (matrix, size) in [(&mut part.inputs.mu1, self.types.size()), (&mut part.inputs.uncertainty1, self.types.size())] {
+        for (matrix, size) in
+            [(&mut part.inputs.mu1, self.types.size()), (&mut part.inputs.uncertainty1, self.types.size())]
+        {
             matrix.data += (first * matrix.stride as usize * size) as u64;
             matrix.rows = queries as i64;
         }
@@ -126,7 +128,8 @@ impl Call {
                 let queries = self.sizes().0;
                 for first in (0..queries).step_by(blocks.queries) {
                     let n = blocks.queries.min(queries - first);
-                    let moved = |address: u64, size: usize| if address == 0 { 0 } else { address + (first * size) as u64 };
+                    let moved =
+                        |address: u64, size: usize| if address == 0 { 0 } else { address + (first * size) as u64 };
                     let halves = 2 * self.inputs.mu1.stored as usize;
                     let sieve = SieveMemory {
                         norms: [moved(sieve.norms[0], 4), sieve.norms[1]],
@@ -151,63 +154,23 @@ impl Call {
         (sieve, parts): (SieveMemory, Ranked),
         out: Ranked,
     ) -> Result<(), Error> {
-        let ((queries, gallery), dim) = (self.sizes(), self.inputs.mu1.stored as usize);
-        let (numbers, size, rounding) = match self.types {
-            // Tensor cores cut each number to eleven digits.
-            Types::F32 | Types::F64 => (Numbers::F32, 4, f64::powi(2.0, -9) + f64::powi(2.0, -20)),
-            // The query is rounded; halves below the normal ones, beside a number of 1 at least, by a multiple of 2^-25.
-            Types::F32F16 => (Numbers::F16, 2, f64::powi(2.0, -11) + f64::powi(2.0, -17)),
-            Types::F32BF16 => (Numbers::BF16, 2, f64::powi(2.0, -9)),
-        };
-        let u = f64::powi(2.0, -24);
-        let slack = 1.01 * (rounding + 4.0 * (dim as f64 + 1.0) * u + (3.0 * dim as f64 / 32.0 + 33.0) * u);
-        let (mu1, mu2) = (self.inputs.mu1, self.inputs.mu2);
-        let narrow = sieve.narrow[0] != 0;
-        let rows_of_queries = Rows {
-            data: if narrow { sieve.narrow[0] } else { mu1.data },
-            rows: queries,
-            stride: if narrow { dim } else { mu1.stride as usize },
-        };
-        let args = |begin: usize, end: usize| {
-            let products = Products { data: sieve.products, stride: blocks.rows, norms: sieve.norms };
-            let mut args = ProductArgs { powers: sieve.narrow[1], slack, ..self.product_args(products) };
-            args.pairs = PairArgs {
-                k: k as i64,
-                begin: begin as i64,
-                end: end as i64,
-                scores: out.scores,
-                ids: out.ids,
-                most_survivors: blocks.survivors as i64,
-                survivors: sieve.survivors,
-                counts: sieve.counts,
-                ..args.pairs
-            };
-            args
-        };
-        let make = |begin: usize, end: usize| {
-            let data = mu2.data + (begin * mu2.stride as usize * size) as u64;
-            let rows = Rows { data, rows: end - begin, stride: mu2.stride as usize };
-            let to = (sieve.products, blocks.rows);
-            libcublas::products((self.at, sieve.handle), numbers, dim, [rows_of_queries, rows], to)
-        };
+        let (queries, gallery) = self.sizes();
+        let args = |begin: usize, end: usize| self.sieve_args((begin, end), k, blocks, &sieve, out);
         // The worst of the best k lower limits of the first rows is a threshold that k rows reach.
-        make(0, blocks.first)?;
+        self.make_products((0, blocks.first), blocks, &sieve)?;
         let mut lowest = args(0, blocks.first);
         lowest.pairs.scores = sieve.products;
         self.launch_on_products("lowest", lowest)?;
-        let matrix = |data, stride: usize| DeviceMatrix {
-            data,
-            rows: queries as i64,
-            stored: blocks.first as i64,
-            stride: stride as i64,
-        };
-        select(self.at, false, (matrix(sieve.products, blocks.rows), matrix(sieve.numbers, 0)), k, out)?;
+        let (rows, stored) = (queries as i64, blocks.first as i64);
+        let limits = DeviceMatrix { data: sieve.products, rows, stored, stride: blocks.rows as i64 };
+        let numbers = DeviceMatrix { data: sieve.numbers, rows, stored, stride: 0 };
+        select(self.at, false, (limits, numbers), k, out)?;
         let mut begin = 0;
         for end in blocks.ends(k, gallery) {
             driver()?.fill_with_zeros(self.at, sieve.counts, queries)?;
             for from in (begin..end).step_by(blocks.rows) {
                 let to = end.min(from + blocks.rows);
-                make(from, to)?;
+                self.make_products((from, to), blocks, &sieve)?;
                 self.launch_on_products("sieve", args(from, to))?;
             }
             let survivors = PairArgs { known: if begin > 0 { out.ids } else { 0 }, ..args(begin, end).pairs };
@@ -215,6 +178,62 @@ impl Call {
             begin = end;
         }
         Ok(())
+    }
+
+    /// The type of the numbers whose products are made, their bytes, and by how much rounding the rows changes a product, relative to
+    /// their lengths.
+    fn numbers(&self) -> (Numbers, usize, f64) {
+        match self.types {
+            // Tensor cores cut each number to eleven digits.
+            Types::F32 | Types::F64 => (Numbers::F32, 4, f64::powi(2.0, -9) + f64::powi(2.0, -20)),
+            // The query is rounded; halves below the normal ones, beside a number of 1 at least, by a multiple of 2^-25.
+            Types::F32F16 => (Numbers::F16, 2, f64::powi(2.0, -11) + f64::powi(2.0, -17)),
+            Types::F32BF16 => (Numbers::BF16, 2, f64::powi(2.0, -9)),
+        }
+    }
+
+    /// Makes the products of all queries and the gallery rows from `begin` to `end`.
+    unsafe fn make_products(
+        &self,
+        (begin, end): (usize, usize),
+        blocks: &Blocks,
+        sieve: &SieveMemory,
+    ) -> Result<(), Error> {
+        let (DeviceMatrix { data, rows, stored, stride }, mu2) = (self.inputs.mu1, self.inputs.mu2);
+        let (data, stride) = if sieve.narrow[0] == 0 { (data, stride) } else { (sieve.narrow[0], stored) };
+        let (numbers, size, _) = self.numbers();
+        let queries = Rows { data, rows: rows as usize, stride: stride as usize };
+        let data = mu2.data + (begin * mu2.stride as usize * size) as u64;
+        let gallery = Rows { data, rows: end - begin, stride: mu2.stride as usize };
+        let to = (sieve.products, blocks.rows);
+        libcublas::products((self.at, sieve.handle), numbers, stored as usize, [queries, gallery], to)
+    }
+
+    /// The arguments of the kernels that read these products.
+    fn sieve_args(
+        &self,
+        (begin, end): (usize, usize),
+        k: usize,
+        blocks: &Blocks,
+        sieve: &SieveMemory,
+        out: Ranked,
+    ) -> ProductArgs {
+        let (dim, u) = (self.inputs.mu1.stored as f64, f64::powi(2.0, -24));
+        let slack = 1.01 * (self.numbers().2 + 4.0 * (dim + 1.0) * u + (3.0 * dim / 32.0 + 33.0) * u);
+        let products = Products { data: sieve.products, stride: blocks.rows, norms: sieve.norms };
+        let mut args = ProductArgs { powers: sieve.narrow[1], slack, ..self.product_args(products) };
+        args.pairs = PairArgs {
+            k: k as i64,
+            begin: begin as i64,
+            end: end as i64,
+            scores: out.scores,
+            ids: out.ids,
+            most_survivors: blocks.survivors as i64,
+            survivors: sieve.survivors,
+            counts: sieve.counts,
+            ..args.pairs
+        };
+        args
     }
 
     /// The best k of the gallery by the scores of all pairs.

@@ -4,9 +4,9 @@ use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
 use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS};
-use crate::cuda::sampled::{self, Drawing};
 use crate::cuda::products::{self, Scratch, Weighted};
-use crate::cuda::search::{self, Cut, SieveMemory, Workspace};
+use crate::cuda::sampled::{self, Drawing};
+use crate::cuda::search::{self, Blocks, Cut, SieveMemory, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
 use crate::drivers::Prune;
 use crate::error::Error;
@@ -335,6 +335,36 @@ pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -
 /// their products for a gallery in halves, numbers from 0 on, survivors and how many they are.
 type OfProducts = (u64, DeviceArray, [DeviceArray; 2], Option<[DeviceArray; 2]>, DeviceArray, [DeviceArray; 2]);
 
+/// The addresses of the memory of a search by products, whose sizes are checked.
+fn sieve_memory(call: &Call, cut: &Blocks, arrays: &FiveArrays, memory: &OfProducts) -> Result<SieveMemory, Error> {
+    let (handle, products, norms, narrow, numbers, [survivors, counts]) = memory;
+    let (dtype, queries, dim, gallery) =
+        (arrays[0].dtype(), count(&norms[0]), arrays[0].shape()[1], arrays[2].shape()[0]);
+    let rows_are_apart = call.inputs.mu2.stride >= dim as i64 && call.inputs.mu1.stride >= dim as i64;
+    let fits = count(products) >= cut.queries * cut.rows
+        && norms[0].shape() == [arrays[0].shape()[0]]
+        && norms[1].shape() == [gallery]
+        && narrow.is_some() == (arrays[2].dtype() != dtype)
+        && narrow.as_ref().is_none_or(|[rows, powers]| rows.shape() == [queries, dim] && powers.shape() == [queries])
+        && count(numbers) >= cut.first
+        && count(survivors) >= cut.queries * cut.survivors
+        && count(counts) >= cut.queries;
+    ensure(fits && rows_are_apart, || format!("{}: the memory of products does not fit the search", call.kernel.name))?;
+    let narrow = match narrow {
+        Some([rows, powers]) => [rows.address(arrays[2].dtype())?, powers.address(dtype)?],
+        None => [0, 0],
+    };
+    Ok(SieveMemory {
+        handle: *handle,
+        products: products.address(dtype)?,
+        norms: [norms[0].address(dtype)?, norms[1].address(dtype)?],
+        narrow,
+        numbers: numbers.address("int64")?,
+        survivors: survivors.address("int32")?,
+        counts: counts.address("int32")?,
+    })
+}
+
 /// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` hold [Q, parts k], `lists` as many items as `cuda_cut` says.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
@@ -363,34 +393,10 @@ pub fn cuda_search(
     let parts = memory_for(if parts_of > 1 { at_a_time * parts_of * k } else { 0 }, dtype, &parts)?;
     let lists = memory_for(listed, dtype, &lists)?;
     let sieve = match (&cut, &of_products) {
-        (Cut::Products(cut), Some((handle, products, norms, narrow, numbers, [survivors, counts]))) => {
-            let (dim, gallery) = (arrays[0].shape()[1], arrays[2].shape()[0]);
-            let halves = arrays[2].dtype() != dtype;
-            let rows_are_apart = call.inputs.mu2.stride >= dim as i64 && call.inputs.mu1.stride >= dim as i64;
-            let fits = count(products) >= cut.queries * cut.rows
-                && norms[0].shape() == [queries]
-                && norms[1].shape() == [gallery]
-                && narrow.is_some() == halves
-                && narrow.as_ref().is_none_or(|[rows, powers]| rows.shape() == [queries, dim] && powers.shape() == [queries])
-                && count(numbers) >= cut.first
-                && count(survivors) >= cut.queries * cut.survivors
-                && count(counts) >= cut.queries;
-            ensure(fits && rows_are_apart, || format!("{name}: the memory of products does not fit the search"))?;
-            let narrow = match narrow {
-                Some([rows, powers]) => [rows.address(arrays[2].dtype())?, powers.address(dtype)?],
-                None => [0, 0],
-            };
-            Some(SieveMemory {
-                handle: *handle,
-                products: products.address(dtype)?,
-                norms: [norms[0].address(dtype)?, norms[1].address(dtype)?],
-                narrow,
-                numbers: numbers.address("int64")?,
-                survivors: survivors.address("int32")?,
-                counts: counts.address("int32")?,
-            })
+        (Cut::Products(blocks), Some(memory)) => Some(sieve_memory(&call, blocks, &arrays, memory)?),
+        (Cut::Products(_), None) => {
+            return Err(Error::Value(format!("{name}: a search needs memory for products")).into())
         }
-        (Cut::Products(_), None) => return Err(Error::Value(format!("{name}: a search needs memory for products")).into()),
         (Cut::All(_), _) => None,
     };
     // SAFETY: as in `cuda_score`.
@@ -401,7 +407,13 @@ pub fn cuda_search(
 /// The squared norms [N] of rows, float32 of halves; and, where there is memory for them, rows of float32 as halves, multiplied by
 /// powers of two, and the reciprocals of these.
 #[pyfunction]
-pub fn cuda_norms(py: Python<'_>, at: At, rows: DeviceArray, norms: DeviceArray, narrow: Option<[DeviceArray; 2]>) -> PyResult<()> {
+pub fn cuda_norms(
+    py: Python<'_>,
+    at: At,
+    rows: DeviceArray,
+    norms: DeviceArray,
+    narrow: Option<[DeviceArray; 2]>,
+) -> PyResult<()> {
     let stored = narrow.as_ref().map_or(rows.dtype(), |[halves, _]| halves.dtype());
     let types = match stored {
         "float64" => Types::F64,
@@ -517,7 +529,11 @@ pub fn cuda_add_to_products(
     let mut gradients = Vec::new();
     for (side, out) in &sides {
         ensure(*side < 2, || format!("side is {side}"))?;
-        gradients.push(Gradients { side: *side, out: of_side(&arrays, *side, out)?, of_products: scratch.of_side(*side) });
+        gradients.push(Gradients {
+            side: *side,
+            out: of_side(&arrays, *side, out)?,
+            of_products: scratch.of_side(*side),
+        });
     }
     let weights = weights.address(dtype)?;
     // SAFETY: as in `cuda_score`.

@@ -38,6 +38,9 @@ CENTRES = RNG.normal(size=(12, DIM))
 Y, Z = RNG.integers(0, 6, Q), RNG.integers(0, 6, G)
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*look reversed")  # scores of random items
+
+
 def normals(labels):
     return pe.Normal(CENTRES[labels] + 0.5 * RNG.normal(size=(len(labels), DIM)), RNG.uniform(0.5, 2, len(labels)))
 

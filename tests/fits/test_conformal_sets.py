@@ -106,6 +106,11 @@ def test_too_few_classes_promise_nothing():
         assert str(found).startswith("give answers down to 1 below" if finite else "give all answers")
 
 
+def test_scores_alone_are_no_ranking():
+    with pytest.raises(TypeError, match=r"^conformal_sets: ranking is ndarray, expected a pe.Ranking$"):
+        pe.ConformalSets(0.5, 0.1, 99, "answerable")(np.ones((2, 3)))
+
+
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
 def test_answers_beyond_the_gap_are_taken_out(kind):
     found = pe.ConformalSets(0.5, 0.1, 99, "answerable")

@@ -406,6 +406,8 @@ class ConformalSets:
 
     def __call__(self, ranking: R) -> R:
         """The ranking with id -1 and score -inf in place of what is further from the best of its query."""
+        if not hasattr(ranking, "ids"):
+            raise TypeError(f"conformal_sets: ranking is {type(ranking).__name__}, expected a pe.Ranking")
         scores = ranking.scores.double() if is_torch(ranking.scores) else ranking.scores.astype(np.float64)
         return _without(ranking, ~(scores[:, :1] - scores <= self.gap))
 
