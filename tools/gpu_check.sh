@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Proof and figures on a machine with a GPU: tools/gpu_check.sh STEP WHEEL [OUT]. The steps, of less than ten minutes each:
 #   front         every command, as a user calls it, on the GPU that it finds; needs the packages of the extra [train] too
-#   correctness   tests/cuda/test_cuda.py
+#   correctness   tests/cuda/test_cuda.py and test_graphs.py
 #   figures       benches/gpu.py
 #   sanitize      compute-sanitizer's memcheck and racecheck on those tests that are small enough
 #   all           front, correctness and figures, in less than eight minutes; a step whose log says that it ended is left out
@@ -84,8 +84,10 @@ front)
     peaccel demo --quick --out demo
     ;;
 correctness)
-    for test in $(sed -n 's/^def \(test_[a-z0-9_]*\).*/\1/p' tests/cuda/test_cuda.py); do
-        start 200 "$test" "${pytest[@]}" "tests/cuda/test_cuda.py::$test"
+    for file in tests/cuda/test_cuda.py tests/cuda/test_graphs.py; do
+        for test in $(sed -n 's/^def \(test_[a-z0-9_]*\).*/\1/p' "$file"); do
+            start 200 "$test" "${pytest[@]}" "$file::$test"
+        done
     done
     ;;
 sanitize)
