@@ -468,7 +468,7 @@ def _few_draws(monkeypatch):
     monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
 
 
-@pytest.mark.filterwarnings("ignore:.*look reversed")  # scores of random items
+@pytest.mark.filterwarnings("ignore:.*look reversed", "ignore:.*answers is right")  # scores of random items
 @pytest.mark.parametrize("row", ROWS, ids=repr)
 def test_every_option_makes_a_difference(row):
     plain = row.result()

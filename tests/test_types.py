@@ -19,6 +19,7 @@ OPEN = {
     "Score.params": "numbers, words, arrays of either kind",
     "Pretrained.fits": "a prior among them is of arrays of either kind",
     "Score.pairs": "by functions of these",
+    "LaidOut.panels": "what the kernels of either kind of array read",
     # A score is declared by functions of arrays of either kind, which they ask for what both have.
     **dict.fromkeys(("Pair.query", "Pair.gallery", "Pair.shared", "Pair.weighted"), "functions of either kind"),
     **dict.fromkeys((f"WeightedSquares.{name}" for name in WeightedSquares._fields), "what these return"),

@@ -223,7 +223,7 @@ ISO, VMF = make("normal_isotropic", 5, 4), make("vmf", 5, 4)
         (
             lambda: pe.fuse(ISO, [0] * 4),
             ValueError,
-            "fuse: groups have shape (4,) and dtype int64, expected integers (5,)",
+            "fuse: groups have shape (4,) and dtype int64, expected integers or strings (5,)",
         ),
         (
             lambda: pe.fuse(ISO, np.zeros((5, 1), int)),
@@ -235,7 +235,11 @@ ISO, VMF = make("normal_isotropic", 5, 4), make("vmf", 5, 4)
             ValueError,
             "fuse: groups have shape (5,) and dtype bool, expected integ",
         ),
-        (lambda: pe.fuse(ISO, None), TypeError, "fuse: groups must be a numpy array or a torch tensor, got None"),
+        (
+            lambda: pe.fuse(ISO, None),
+            ValueError,
+            "fuse: groups have shape () and dtype object, expected integers or strings (5,)",
+        ),
     ],
 )
 def test_bad_input_gets_one_line(function, error, begins):

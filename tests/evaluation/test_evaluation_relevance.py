@@ -215,6 +215,7 @@ def run(capsys, line):
     return command.run(capsys, "evaluate", line)
 
 
+@pytest.mark.filterwarnings("ignore:.*look reversed")  # scores of random items
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("places", [True, False])
 def test_the_command_takes_pairs_and_places(folder, capsys, own, places):

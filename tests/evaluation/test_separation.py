@@ -144,8 +144,8 @@ def test_intervals_of_pairs_are_those_of_both_classes_drawn(monkeypatch):
     """Against weights n m of a pair of classes that are drawn n and m times; and wider than those of pairs apart."""
     monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 400)
     scores, same, classes = scored_pairs(0)
-    found = verifying.verified(scores, same, Resamples(classes, 0))
-    apart = verifying.verified(scores, same, Resamples(np.arange(len(same)), 0))
+    found = verifying.verified(scores, same, Resamples(classes, 0), "scores")
+    apart = verifying.verified(scores, same, Resamples(np.arange(len(same)), 0), "scores")
     rng, aucs = np.random.default_rng(1), []
     order = np.argsort(-scores)
     for _ in range(200):
@@ -167,7 +167,7 @@ def test_intervals_of_pairs_hold_what_is_of_other_classes(monkeypatch):
     held = []
     for seed in range(40):
         scores, same, classes = scored_pairs(seed)
-        x = verifying.verified(scores, same, Resamples(classes, seed)).roc_auc
+        x = verifying.verified(scores, same, Resamples(classes, seed), "scores").roc_auc
         held.append(x.low <= large <= x.high)
     assert np.mean(held) >= 0.84  # of 0.95, less three standard errors of 40 runs
 

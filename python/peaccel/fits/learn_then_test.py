@@ -295,7 +295,7 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 
 def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, str]]:
     """The best scores of a ranking, and what they are scores of; other numbers as they are."""
-    if not hasattr(x, "ids"):
+    if not hasattr(x, "scores"):
         return x, {}
     if (k := x.scores.shape[1]) != 1:
         raise ValueError(f"{owner}: {name} is a ranking of {k}, expected one of the best answer of each query")

@@ -223,7 +223,7 @@ class Threshold:
     def __call__(self, values: Any) -> Numpy: ...
     def __call__(self, values: Any) -> Any:
         """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
-        return self.select(values) if hasattr(values, "ids") else _numbers(values) >= self.threshold
+        return self.select(values) if hasattr(values, "scores") else _numbers(values) >= self.threshold
 
     def check(self, owner: str, score: Score | None, k: int, normalisation: str = "") -> None:
         """Refuse answers of another score, or norm, where both are known, and those that nothing was promised of."""
@@ -406,7 +406,7 @@ class ConformalSets:
 
     def __call__(self, ranking: R) -> R:
         """The ranking with id -1 and score -inf in place of what is further from the best of its query."""
-        if not hasattr(ranking, "ids"):
+        if not hasattr(ranking, "scores"):
             raise TypeError(f"conformal_sets: ranking is {type(ranking).__name__}, expected a pe.Ranking")
         scores = ranking.scores.double() if is_torch(ranking.scores) else ranking.scores.astype(np.float64)
         return _without(ranking, ~(scores[:, :1] - scores <= self.gap))
