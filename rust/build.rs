@@ -87,12 +87,16 @@ fn compile(nvcc: &Path, out: &Path) -> Result<(String, String), String> {
     // Machine code for each, and intermediate code of the first one where there are several.
     let mut kinds: Vec<(&str, bool)> = capabilities.iter().map(|&target| (target, true)).collect();
     kinds.extend((capabilities.len() > 1).then(|| (capabilities[0], false)));
-    let compiled = std::thread::scope(|scope| {
-        let (kinds, small) = (&kinds, kinds.len() > 1);
-        let all = families.iter().flat_map(|path| kinds.iter().map(move |&kind| (path, kind)));
-        let runs: Vec<_> = all.map(|(path, kind)| scope.spawn(move || image(nvcc, path, out, kind, small))).collect();
-        runs.into_iter().map(|run| run.join().expect("the compiler's output could be read")).collect::<Vec<_>>()
-    });
+    // The families of one target together: a compiler takes a gigabyte.
+    let small = kinds.len() > 1;
+    let of_one = |kind| {
+        std::thread::scope(|scope| {
+            let runs: Vec<_> =
+                families.iter().map(|path| scope.spawn(move || image(nvcc, path, out, kind, small))).collect();
+            runs.into_iter().map(|run| run.join().expect("the compiler's output could be read")).collect::<Vec<_>>()
+        })
+    };
+    let compiled = kinds.iter().flat_map(|&kind| of_one(kind));
     let mut images = String::new();
     for outcome in compiled {
         // A kernel that does not compile is an error even where `PEACCEL_CUDA` is `auto`.
