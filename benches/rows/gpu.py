@@ -227,7 +227,6 @@ def by_divisions(m: Device, rows: int, dim: int) -> Row:
     sides = {
         "peaccel": Side(run, {COMPILED: 1 / 5, GOAL: 1.0}),
         COMPILED: chunked,
-        "peaccel, bounded by tensor cores": partial(run, prune="always"),
         GOAL: 6e-3,
     }
     return Row(f"search diagonal mls, {queries} into {rows:,} x {dim}, top-10", sides, agree)

@@ -105,7 +105,10 @@ __device__ inline bool add_sums(const BackwardArgs& args, int64_t item) {
     }
     const T* const row = row_of<T>(mu, item);
     T* const to = static_cast<T*>(args.mu) + item * mu.stored;
-    for (int64_t d = threadIdx.x; d < mu.stored; d += PAIR_THREADS) to[d] = T(fma(sums[0], double(row[d]), double(to[d])));
+    // A factor of 0 adds nothing even where the mean is NaN or infinite.
+    for (int64_t d = threadIdx.x; d < mu.stored && sums[0] != 0; d += PAIR_THREADS) {
+        to[d] = T(fma(sums[0], double(row[d]), double(to[d])));
+    }
     if (threadIdx.x == 0) {
         if (uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[item] += T(sums[1]);
         for (int s = 0; query && args.shared && s < 2 && s < pairs.shared.stored; ++s) {

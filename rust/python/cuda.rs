@@ -87,6 +87,13 @@ fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
 /// By side, memory for what a family makes of each item alone, float64 [N, 3]; none where each pair makes it anew.
 type PerItem = [Option<DeviceArray>; 2];
 
+/// The call of a score with that memory.
+fn call_with(op: &str, at: At, arrays: &FiveArrays, per_item: &PerItem) -> Result<Call, Error> {
+    let mut call = call(op, at, arrays)?;
+    set_per_item(&mut call, per_item)?;
+    Ok(call)
+}
+
 fn set_per_item(call: &mut Call, per_item: &PerItem) -> Result<(), Error> {
     for ((address, memory), mu) in call.per_item.iter_mut().zip(per_item).zip([&call.inputs.mu1, &call.inputs.mu2]) {
         let Some(memory) = memory else { continue };
@@ -189,8 +196,7 @@ pub fn cuda_score(
     candidates: Option<DeviceArray>,
     out: DeviceArray,
 ) -> PyResult<()> {
-    let mut call = call(name, at, &arrays)?;
-    set_per_item(&mut call, &per_item)?;
+    let call = call_with(name, at, &arrays, &per_item)?;
     let which = which(&call, candidates.as_ref(), &out)?;
     let (rows, columns) = call.grid(which);
     let drawing = drawing(&call, draws.as_ref(), rows, Some(columns))?;
@@ -235,8 +241,7 @@ pub fn cuda_score_backward(
     weights: DeviceArray,
     sides: Vec<OfSide>,
 ) -> PyResult<()> {
-    let mut call = call(name, at, &arrays)?;
-    set_per_item(&mut call, &per_item)?;
+    let call = call_with(name, at, &arrays, &per_item)?;
     let which = which(&call, candidates.as_ref(), &weights)?;
     ensure(call.types != Types::F32F16 && call.types != Types::F32BF16, || "gradients need a gallery in full".into())?;
     let dtype = arrays[0].dtype();
@@ -299,8 +304,7 @@ pub fn cuda_rerank(
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
-    let mut call = call(name, at, &arrays)?;
-    set_per_item(&mut call, &per_item)?;
+    let call = call_with(name, at, &arrays, &per_item)?;
     let candidates = listed(&candidates, call.inputs.mu1.rows)?;
     let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
     let (k, out) = ranked(dtype, queries, &scores, &ids)?;
@@ -335,8 +339,8 @@ pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -
 /// their products for a gallery in halves, numbers from 0 on, survivors and how many they are.
 type OfProducts = (u64, DeviceArray, [DeviceArray; 2], Option<[DeviceArray; 2]>, DeviceArray, [DeviceArray; 2]);
 
-/// The addresses of the memory of a search by products, whose sizes are checked.
-fn sieve_memory(call: &Call, cut: &Blocks, arrays: &FiveArrays, memory: &OfProducts) -> Result<SieveMemory, Error> {
+/// The addresses of the memory of a search by products, whose sizes are checked; that of survivors may be smaller than the cut says.
+fn sieve_memory(call: &Call, cut: &mut Blocks, arrays: &FiveArrays, memory: &OfProducts) -> Result<SieveMemory, Error> {
     let (handle, products, norms, narrow, numbers, [survivors, counts]) = memory;
     let (dtype, queries, dim, gallery) =
         (arrays[0].dtype(), count(&norms[0]), arrays[0].shape()[1], arrays[2].shape()[0]);
@@ -347,9 +351,10 @@ fn sieve_memory(call: &Call, cut: &Blocks, arrays: &FiveArrays, memory: &OfProdu
         && narrow.is_some() == (arrays[2].dtype() != dtype)
         && narrow.as_ref().is_none_or(|[rows, powers]| rows.shape() == [queries, dim] && powers.shape() == [queries])
         && count(numbers) >= cut.first
-        && count(survivors) >= cut.queries * cut.survivors
+        && count(survivors) >= cut.queries
         && count(counts) >= cut.queries;
     ensure(fits && rows_are_apart, || format!("{}: the memory of products does not fit the search", call.kernel.name))?;
+    cut.survivors = cut.survivors.min(count(survivors) / cut.queries);
     let narrow = match narrow {
         Some([rows, powers]) => [rows.address(arrays[2].dtype())?, powers.address(dtype)?],
         None => [0, 0],
@@ -381,18 +386,17 @@ pub fn cuda_search(
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
-    let mut call = call(name, at, &arrays)?;
-    set_per_item(&mut call, &per_item)?;
+    let call = call_with(name, at, &arrays, &per_item)?;
     let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
     let (k, out) = ranked(dtype, queries, &scores, &ids)?;
-    let cut = call.cut(k, pruning(prune)?)?;
+    let mut cut = call.cut(k, pruning(prune)?)?;
     let (parts_of, at_a_time, listed) = match &cut {
         Cut::All(tiling) => (tiling.shards, queries, tiling.listed),
         Cut::Products(blocks) => (blocks.shares, blocks.queries, 0),
     };
     let parts = memory_for(if parts_of > 1 { at_a_time * parts_of * k } else { 0 }, dtype, &parts)?;
     let lists = memory_for(listed, dtype, &lists)?;
-    let sieve = match (&cut, &of_products) {
+    let sieve = match (&mut cut, &of_products) {
         (Cut::Products(blocks), Some(memory)) => Some(sieve_memory(&call, blocks, &arrays, memory)?),
         (Cut::Products(_), None) => {
             return Err(Error::Value(format!("{name}: a search needs memory for products")).into())
@@ -470,8 +474,7 @@ pub fn cuda_scores_of_products(
     norms: DeviceArray,
     out: DeviceArray,
 ) -> PyResult<()> {
-    let mut call = call(name, at, &arrays)?;
-    set_per_item(&mut call, &per_item)?;
+    let call = call_with(name, at, &arrays, &per_item)?;
     let dtype = arrays[0].dtype();
     let (products, out) = (products_of(&call, dtype, &products)?, products_of(&call, dtype, &out)?);
     let fits = count(&norms) >= (call.inputs.mu1.rows + call.inputs.mu2.rows) as usize;
@@ -498,8 +501,7 @@ pub fn cuda_weights_of_products(
     memory: DeviceArray,
     both: bool,
 ) -> PyResult<()> {
-    let mut call = call(name, at, &arrays)?;
-    set_per_item(&mut call, &per_item)?;
+    let call = call_with(name, at, &arrays, &per_item)?;
     let dtype = arrays[0].dtype();
     let products = products_of(&call, dtype, &products)?;
     let (weights, factors) = (products_of(&call, dtype, &weights)?, products_of(&call, dtype, &factors)?);
@@ -522,8 +524,7 @@ pub fn cuda_add_to_products(
     memory: DeviceArray,
     sides: Vec<(usize, [DeviceArray; 3])>,
 ) -> PyResult<()> {
-    let mut call = call(name, at, &arrays)?;
-    set_per_item(&mut call, &per_item)?;
+    let call = call_with(name, at, &arrays, &per_item)?;
     which(&call, None, &weights)?;
     let (dtype, scratch) = (arrays[0].dtype(), scratch(&call, &memory)?);
     let mut gradients = Vec::new();

@@ -301,6 +301,22 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
                     assert float((own - other).abs().max()) <= (3e-4 if dtype == "float32" else 1e-11) * scale
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("name", "kind"), [("mls", "normal_isotropic"), ("cosine", "point"), ("mls", "vmf")])
+def test_a_row_that_is_not_finite_adds_nothing_where_its_weights_are_0(device, name, kind, bad):
+    q, g = (make(kind, n, 16, n, dtype="float32", library="torch") for n in (20, 30))
+    g.mu[3, 2], q.mu[5, 1] = bad, bad
+    planned = plan(q, g, name, detach=True)
+    weights = torch.rand(20, 30)
+    weights[:, 3], weights[5] = 0, 0
+    found, want = (
+        f(planned.pair.op, weights, planned.inputs, None, True) for f in (_cuda.score_backward, _cpu.score_backward)
+    )
+    for one, other in zip(found, want, strict=True):
+        assert one.isfinite().all()
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max() if other.numel() else 0))
+
+
 def test_gradients_that_nobody_wants_are_not_computed(device):
     q, g = (make("normal_diagonal", n, 6, n, dtype="float64", library="torch") for n in (3, 4))
     planned = plan(q, g, "ppk", detach=True)

@@ -313,8 +313,9 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
     made = memory(products), asked, memory(factors), held
     _core.cuda_weights_of_products(*pairs.call, *made, 1 in sides)
     mu1, mu2 = given.mu1, given.mu2
-    by_mu1 = torch.mm(factors, mu2) if 0 in sides else torch.zeros_like(mu1)
-    by_mu2 = torch.mm(factors.T, mu1) if 1 in sides else torch.zeros_like(mu2)
+    # Pairs of rows that are not finite have a factor of 0, which must not be multiplied by NaN.
+    by_mu1 = torch.mm(factors, mu2.nan_to_num(0, 0, 0)) if 0 in sides else torch.zeros_like(mu1)
+    by_mu2 = torch.mm(factors.T, mu1.nan_to_num(0, 0, 0)) if 1 in sides else torch.zeros_like(mu2)
     by_uncertainty1, by_uncertainty2 = (torch.zeros_like(x) for x in (given.uncertainty1, given.uncertainty2))
     by_shared = [mu.new_zeros((len(mu), len(given.shared))) for mu in (mu1, mu2)]
     out = [[by_mu1, by_uncertainty1, by_shared[0]], [by_mu2, by_uncertainty2, by_shared[1]]]

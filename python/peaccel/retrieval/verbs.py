@@ -242,8 +242,8 @@ def search(
     prune
         Whether mls, llr, ppk and inclusion of diagonal normals first bound all pairs by matrix products and score what
         is left; results are the same to the last bit. "auto": where there are many queries and the bound saves time.
-        Other scores have one way to search. On a GPU, where tensor cores make the products, float32 galleries and
-        halves: "auto" for scores of one inner product, "always" for these and diagonal normals' mls.
+        Other scores have one way to search. On a GPU it is scores of one inner product that are bounded, of float32
+        galleries and halves: "always", and with "auto" from 4,096 rows on.
 
     Returns
     -------
