@@ -10,11 +10,10 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from peaccel.ops import _cpu, _dispatch
 
-CUDA = torch.device("cuda", 0)
 SAYS = {
-    torch.Tensor.is_cpu.__get__: False,
-    torch.Tensor.is_cuda.__get__: True,
-    torch.Tensor.device.__get__: CUDA,
+    torch.Tensor.is_cpu.__get__: lambda gpu: False,
+    torch.Tensor.is_cuda.__get__: lambda gpu: True,
+    torch.Tensor.device.__get__: lambda gpu: gpu.DEVICE,
 }
 TO_HOST = (torch.Tensor.numpy, torch.Tensor.__array__)
 TAKE_BOTH = {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.copy_, torch.Tensor.index_put_}
@@ -24,15 +23,18 @@ TAKE_BOTH = {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.co
 class OnGpu(torch.Tensor):
     """A tensor on the stand-in of a GPU."""
 
+    DEVICE = torch.device("cuda", 0)
+
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func in SAYS:
-            return SAYS[func]
+            return SAYS[func](type(args[0]))
         if func in TO_HOST:
-            raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+            raise TypeError(f"can't convert {cls.DEVICE} device type tensor to numpy. Use Tensor.cpu() first.")
         tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
-        mixed = any(not isinstance(x, OnGpu) and x.ndim for x in tensors)
+        with torch._C.DisableTorchFunctionSubclass():
+            mixed = len({_gpu_or_host(x) for x in tensors if x.ndim}) > 1
         if mixed and func not in TAKE_BOTH and not _moves(func, args, kwargs):
             raise RuntimeError(f"Expected all tensors to be on the same device, but found two ({func})")
         if func is torch.Tensor.cpu:
@@ -46,8 +48,19 @@ class OnGpu(torch.Tensor):
             kwargs = {key: "cpu" if key == "device" else x for key, x in kwargs.items()}
         with torch._C.DisableTorchFunctionSubclass():
             found = func(*tree_map_only(OnGpu, _plain, args), **tree_map_only(OnGpu, _plain, kwargs))
-        on_host = target is not None and torch.device(target).type == "cpu"
-        return found if on_host else tree_map_only(torch.Tensor, on_gpu, found)
+        if target is None:
+            return tree_map_only(torch.Tensor, _gpu_of(tensors), found)
+        return found if target.type == "cpu" else tree_map_only(torch.Tensor, GPUS[target.index or 0], found)
+
+
+class OnSecondGpu(OnGpu):
+    """A tensor on the stand-in of another GPU beside it."""
+
+    DEVICE = torch.device("cuda", 1)
+
+
+def _gpu_or_host(x):
+    return type(x) if isinstance(x, OnGpu) else torch.Tensor  # a parameter lies on the host too
 
 
 def _plain(x):
@@ -59,11 +72,25 @@ def on_gpu(x):
     return x.as_subclass(OnGpu)
 
 
+def on_second_gpu(x):
+    """The tensor, on the other stand-in."""
+    return x.as_subclass(OnSecondGpu)
+
+
+GPUS = on_gpu, on_second_gpu
+
+
+def _gpu_of(tensors):
+    """What puts a tensor where these lie."""
+    (device,) = {x.DEVICE for x in tensors if isinstance(x, OnGpu)} or {OnGpu.DEVICE}
+    return GPUS[device.index]
+
+
 def _target(func, args, kwargs):
     """The device that a call names."""
     named = [kwargs.get("device"), *(args[1:] if func is torch.Tensor.to else ())]
     known = [x for x in named if isinstance(x, torch.device) or (isinstance(x, str) and x.startswith(("cpu", "cuda")))]
-    return known[0] if known else None
+    return torch.device(known[0]) if known else None
 
 
 def _moves(func, args, kwargs):
@@ -79,7 +106,7 @@ class _Factories(TorchFunctionMode):
         if func is torch.Tensor.cuda:
             return on_gpu(args[0].clone())
         target = _target(func, args, kwargs)
-        if target is None or torch.device(target).type != "cuda":
+        if target is None or target.type != "cuda":
             return func(*args, **kwargs)
         return OnGpu.__torch_function__(func, types, args, kwargs)
 
@@ -89,7 +116,7 @@ def _here(function):
 
     def called(op, *args):
         found = function(op, *tree_map_only(OnGpu, _plain, args))
-        return tree_map_only(torch.Tensor, on_gpu, found)
+        return tree_map_only(torch.Tensor, _gpu_of(tree_flatten(args)[0]), found)
 
     return called
 

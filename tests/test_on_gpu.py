@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from stand_in_gpu import OnGpu, on_gpu, stand_in
+from stand_in_gpu import OnGpu, OnSecondGpu, on_gpu, on_second_gpu, stand_in
 from test_every_call import CALLS, Hand, outcome
 
 import peaccel as pe
@@ -94,3 +94,24 @@ def test_verbs_copy_nothing_between_devices():
         pe.search(q, pe.Point(torch.ones(2, 4)), 1, "cosine")
     with pytest.raises(TypeError, match=r"^cosine: candidates are torch tensors on cpu, expected torch tensors on"):
         pe.rerank(q, q, torch.zeros(3, 1, dtype=torch.int64), 1, "cosine")
+
+
+@pytest.mark.parametrize("kind", ["normal", "vmf", "point"])
+def test_a_gallery_in_shards_on_two_gpus_gives_the_bits_of_the_whole(kind):
+    q, first, second = (on_the_gpu(kind, n, n) for n in (3, 7, 9))
+    on_host = [type(d)(*(x.as_subclass(torch.Tensor) for x in d.arrays)) for d in (q, first, second)]
+    second = type(second)(*(on_second_gpu(x.as_subclass(torch.Tensor)) for x in second.arrays))
+    want = pe.search(on_host[0], on_host[1:], 5)
+    for shards in ([first, second], [pe.prepare(first), pe.prepare(second)], [second, first]):
+        found = pe.search(q, shards, 5)
+        assert all(type(x) is OnGpu for x in found)
+        if shards[0] is not second:
+            assert [x.tolist() for x in found] == [x.tolist() for x in want]
+    moved = type(q)(*(on_second_gpu(x.as_subclass(torch.Tensor)) for x in q.arrays))
+    found = pe.search(moved, [first, second], 5)
+    assert all(type(x) is OnSecondGpu for x in found)
+    assert [x.tolist() for x in found] == [x.tolist() for x in want]
+    candidates = torch.tensor([[0, 8, 15, -1]] * 3)
+    scores = pe.rescore(q, [first, second], on_gpu(candidates))
+    assert type(scores) is OnGpu
+    assert scores.tolist() == pe.rescore(on_host[0], on_host[1:], candidates).tolist()

@@ -66,11 +66,11 @@ __device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, 
     }
 }
 
-// Four dimensions of the shared row, if the family reads it.
+// Four dimensions of the shared row, if the family reads it. Beyond the end it is tiny, so that a prior adds nothing there.
 template <typename F>
 __device__ inline Four<typename F::T> load_shared(const PairArgs& args, int64_t d) {
     using T = typename F::T;
-    if constexpr (F::ROW) return four<false>(row_of<T>(args.shared, 0), args.shared.stored, d, args.mu1.stored, T(1));
+    if constexpr (F::ROW) return four<false>(row_of<T>(args.shared, 0), args.shared.stored, d, args.mu1.stored, T(0x1p-31));
     return {};
 }
 

@@ -25,7 +25,7 @@ struct DiagKernel {
     struct Pair {
         Sums<T> sums;
 
-        static __device__ Pair start() { return {{0, {1, 0}}}; }
+        static __device__ Pair start() { return {{0, {T(Formula<T>::PRODUCT == LESS_ONE ? 0 : 1), 0}}}; }
         template <int N>
         static __device__ Pair reduced(const Pair (&all)[N]) {
             Sums<T> sums[N];
@@ -33,7 +33,8 @@ struct DiagKernel {
             for (int i = 0; i < N; ++i) sums[i] = all[i].sums, products[i] = all[i].sums.product;
             Pair pair = start();
             pair.sums.rational = combined(sums, &Sums<T>::rational, Sum());
-            if (Formula<T>::PRODUCTS) pair.sums.product = reduced_product(products);
+            if constexpr (Formula<T>::PRODUCT == LESS_ONE) pair.sums.product = reduced_product(products, TimesLessOne());
+            if constexpr (Formula<T>::PRODUCT == FACTOR_OF_FOUR) pair.sums.product = reduced_product(products, Times());
             return pair;
         }
     };
@@ -50,14 +51,14 @@ struct DiagKernel {
             Item item = start();
             item.extremes.least = combined(extremes, &Extremes<T>::least, Least());
             item.extremes.greatest = combined(extremes, &Extremes<T>::greatest, Greatest());
-            if (Formula<T>::VARS) item.vars = reduced_product(products);
+            if (Formula<T>::VARS) item.vars = reduced_product(products, Times());
             return item;
         }
     };
-    template <int N>
-    static __device__ Product<T> reduced_product(const Product<T> (&all)[N]) {
+    template <int N, typename Multiply>
+    static __device__ Product<T> reduced_product(const Product<T> (&all)[N], Multiply multiply) {
         // The product of 32 significands is below 2^32.
-        return {combined(all, &Product<T>::significand, Times()), combined(all, &Product<T>::exponent, Sum())};
+        return {combined(all, &Product<T>::significand, multiply), combined(all, &Product<T>::exponent, Sum())};
     }
 
     Formula<T> formula;
@@ -90,8 +91,11 @@ struct DiagKernel {
                        int64_t g, bool wanted) const {
         const int64_t dim = args.mu1.stored, fours = (dim + 3) / 4;
         double value = formula.constant * double(dim);
-        if constexpr (Formula<T>::PRODUCTS != 0) {
-            double logs = log_of(pair.sums.product, Formula<T>::PRODUCTS * fours);
+        if constexpr (Formula<T>::PRODUCT == LESS_ONE) {
+            const Product<T>& product = pair.sums.product;
+            value = fma(formula.log_weight, fma(double(product.exponent), LN_2, log1p(double(product.significand))), value);
+        } else if constexpr (Formula<T>::PRODUCT == FACTOR_OF_FOUR) {
+            double logs = log_of(pair.sums.product, fours);
             if (dim % 4 != 0) logs = fma(-double(4 * fours - dim), log(formula.beyond()), logs);
             value = fma(formula.log_weight, logs, value);
         }

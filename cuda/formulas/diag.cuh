@@ -3,11 +3,12 @@
 // A formula is a sum over dimensions of rational_weight * rational part + log_weight * log of a product + var_weights *
 // log of both variances + constant. Its class has
 //   ROW              whether the shared row holds a number per dimension
-//   PRODUCTS         how many factors four dimensions give to the product: 1 or 4; 0 if there is no product
+//   PRODUCT          the product under the logarithm: none, with a factor for four dimensions, or of ratios >= 1 and kept
+//                    less 1
 //   VARS             whether the logarithms of the variances are used
 //   add(sums, ...)   adds four dimensions: see Sums
 //   in_range(v, w)   whether `add` is safe for variances from v.least to v.greatest and w.least to w.greatest
-//   beyond()         the factor of the product in a dimension beyond the end, where variances and prior are 1
+//   beyond()         of FACTOR_OF_FOUR: the factor of the product in a dimension beyond the end, where variances are 1
 //   by_dimension(x)  one dimension's value without the constant, in double, by the definition, for any input, as AtEdge
 //   partials(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers
 //   transposed()     the formula that gives the score when the two items change places
@@ -62,6 +63,16 @@ struct Product {
     int exponent;
 
     __device__ void times(T x) { significand = take_exponent(significand * x, exponent); }
+
+    // Multiplies a product whose significand is kept less 1, and whose exponent is not biased, by 1 + x, x >= 0: near 1 it
+    // has all digits of its logarithm.
+    __device__ void times_one_plus(T x) {
+        significand = fma(significand, x, significand + x);
+        if (const T product = 1 + significand; product >= 2) {
+            significand = take_exponent(product, exponent) - 1;
+            exponent -= BIAS<T>;
+        }
+    }
 };
 
 // The logarithm of a product of that many numbers.
@@ -70,6 +81,14 @@ __device__ __noinline__ double log_of(Product<T> product, int64_t numbers) {
     const double exponent = double(product.exponent - numbers * BIAS<T>);
     return fma(exponent, LN_2, log(double(product.significand)));
 }
+
+enum UnderLog { NO_PRODUCT, FACTOR_OF_FOUR, LESS_ONE };
+
+// The product of two significands that are kept less 1.
+struct TimesLessOne {
+    template <typename T>
+    __device__ T operator()(T x, T y) const { return fma(x, y, x + y); }
+};
 
 // The sums of a pair over dimensions: the rational part, and the product under the logarithm.
 template <typename T>
@@ -115,7 +134,7 @@ __device__ inline AtEdge both_certain(const Dimension& x, double value, double f
 template <typename T>
 struct Mls {
     static constexpr bool ROW = false, VARS = false;
-    static constexpr int PRODUCTS = 1;
+    static constexpr UnderLog PRODUCT = FACTOR_OF_FOUR;
     static constexpr double rational_weight = -0.5, log_weight = -0.5;
     static constexpr double constant = -0.5 * LOG_2PI;
 
@@ -154,7 +173,7 @@ struct Mls {
 // -sum (a - b)^2 / (v + w).
 template <typename T>
 struct NegMahalanobis : Mls<T> {
-    static constexpr int PRODUCTS = 0;
+    static constexpr UnderLog PRODUCT = NO_PRODUCT;
     static constexpr double rational_weight = -1, log_weight = 0, constant = 0;
 
     __device__ NegMahalanobis(double, double) : Mls<T>(0, 0) {}
@@ -176,22 +195,21 @@ struct NegMahalanobis : Mls<T> {
 template <typename T>
 struct Llr {
     static constexpr bool ROW = true, VARS = false;
-    static constexpr int PRODUCTS = 4;
+    static constexpr UnderLog PRODUCT = LESS_ONE;
     static constexpr double rational_weight = 0.5, log_weight = 0.5;
     static constexpr double constant = 0;
 
     __device__ Llr(double, double) {}
     __device__ Llr transposed() const { return *this; }
-    __device__ double beyond() const { return 4 * reciprocal(T(3)); }
 
     __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
                         const Four<T>& shared) const {
         for (int i = 0; i < 4; ++i) {
             const T p = shared.x[i], s = p + v.x[i], t = p + w.x[i], both = s * t, apart = a.x[i] - b.x[i];
-            const T inverse = reciprocal(fma(p, v.x[i] + w.x[i], v.x[i] * w.x[i]));
+            const T by_det = p * reciprocal(fma(p, v.x[i] + w.x[i], v.x[i] * w.x[i]));
             const T spread = fma(a.x[i] * a.x[i] * v.x[i], t, b.x[i] * b.x[i] * w.x[i] * s) * reciprocal(both);
-            sums.rational = fma(fma(-apart, apart, spread), p * inverse, sums.rational);
-            sums.product.times(both * inverse);
+            sums.rational = fma(fma(-apart, apart, spread), by_det, sums.rational);
+            sums.product.times_one_plus(p * by_det);  // AB / det - 1
         }
     }
     // The greatest variance of an item is at least the prior, and infinite where the prior is too small.
@@ -225,7 +243,7 @@ struct Llr {
 template <typename T>
 struct Overlap {
     static constexpr bool ROW = false, VARS = true;
-    static constexpr int PRODUCTS = 1;
+    static constexpr UnderLog PRODUCT = FACTOR_OF_FOUR;
     static constexpr double rational_weight = -0.5, log_weight = -0.5;
     double alpha, beta, var_weights[2], constant;
     T by_alpha, by_beta;  // reciprocals
@@ -276,13 +294,12 @@ struct Overlap {
 template <typename T>
 struct NegKl {
     static constexpr bool ROW = false, VARS = true;
-    static constexpr int PRODUCTS = 0;
+    static constexpr UnderLog PRODUCT = NO_PRODUCT;
     static constexpr double rational_weight = -0.5, log_weight = 0, constant = 0;
     double share, var_weights[2];
 
     __device__ NegKl(double share, double) : share(share), var_weights{share - 0.5, 0.5 - share} {}
     __device__ NegKl transposed() const { return NegKl(1 - share, 0); }
-    __device__ double beyond() const { return 1; }
 
     __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
                         const Four<T>&) const {

@@ -161,7 +161,10 @@ impl<T: Float, F: Formula> DiagKernel<'_, T, F> {
         let mut parts = Parts { rational: rational.sum().to_f64(), exponents: [0.0; LOGS], significands: [1.0; LOGS] };
         for n in 0..F::LOGS {
             parts.exponents[n] = exponents[n].sum().to_f64() - beyond[n];
-            parts.significands[n] = significands[n].product().to_f64();
+            parts.significands[n] = match F::RANGE {
+                Range::None => significands[n].product_plus_one(),
+                _ => significands[n].product().to_f64(),
+            };
         }
         if in_range && parts.rational.is_finite() {
             parts
@@ -182,7 +185,8 @@ impl<T: Float, F: Formula> DiagKernel<'_, T, F> {
         let dim = a.len();
         let shared = if F::ROW { self.inputs.shared.row(0) } else { a };
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
-        let products = [Product { significand: one, exponent: zero }; LOGS];
+        let significand = if F::RANGE == Range::None { zero } else { one };
+        let products = [Product { significand, exponent: zero }; LOGS];
         let mut sums = Sums { rational: zero, products, least: (one, one), greatest: one };
         let width = GROUP * T::LANES;
         let groups = <[T]>::chunks_exact;

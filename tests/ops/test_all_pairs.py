@@ -55,6 +55,24 @@ def test_llr_keeps_its_digits_in_float32_whatever_the_prior_variance(prior_var):
     assert (abs(pe.pairwise(q.to("float64"), g.to("float64"), score) - exact) <= 1e-8 * lost).all()
 
 
+@pytest.mark.parametrize("dim", [3, 16, 130])
+@pytest.mark.parametrize("flat", [1.0, 1e2, 1e4, 1e6])
+def test_llr_of_diagonal_normals_keeps_its_digits_however_flat_the_items_are_beside_the_prior(flat, dim):
+    rng = np.random.default_rng(dim)
+    draw = [rng.uniform(0.5, 2, (20, dim)) * flat for _ in range(2)]
+    (v, w), prior = draw, rng.uniform(0.5, 2, dim)
+    a, b = (np.sqrt(u) * rng.standard_normal((20, dim)) * rng.choice([0.0, 1.0], (20, 1)) for u in (v, w))
+    a, v, b, w, prior = (x.astype("float32") for x in (a, v, b, w, prior))
+    found = pe.paired(pe.Normal(a, v), pe.Normal(b, w), pe.scores.llr(prior_var=prior))
+    a, v, b, w, prior = (x.astype("float64") for x in (a, v, b, w, prior))
+    det = prior * (v + w) + v * w
+    parts = [a**2 * v / (prior + v), b**2 * w / (prior + w), -((a - b) ** 2)]
+    logs = np.log1p(prior**2 / det)
+    exact = (sum(parts) * prior / det + logs).sum(1) / 2
+    size = (sum(map(abs, parts)) * prior / det + logs).sum(1) / 2
+    assert (abs(found - exact) <= EPS["float32"] * (4 + dim / 32) * size).all()
+
+
 @each_dtype
 @pytest.mark.parametrize("dim", [1, 3, 64, 130, 700])
 def test_squared_distances_are_as_exact_as_is_proved_whatever_the_size_of_rows(dim, dtype):

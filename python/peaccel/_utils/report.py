@@ -3,7 +3,6 @@
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,50 +17,38 @@ from peaccel._utils.atomic_files import aside
 
 RIGHT, WRONG = "#1b7f4b", "#c0392b"
 STYLES = ("-", "--", ":", "-.")
+PAGE = "report.html"  # the template of a report, beside this file
 
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-:root {{ --ink: #222; --paper: #fff; --line: #bbb; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-body {{ color: var(--ink); background: var(--paper); }}
-h2 {{ margin-top: 2.5rem; }}
-img {{ max-width: 100%; }}
-.wide {{ overflow-x: auto; border: 1px solid var(--line); }}
-dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .85rem; }}
-dt {{ font-weight: 600; }}
-dd {{ margin: 0; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }}
-th, td {{ padding: .25rem .8rem; text-align: right; }}
-th {{ border-bottom: 2px solid var(--ink); }}
-td.text, th.text {{ text-align: left; }}
-tr.group td {{ border-top: 1px solid var(--line); }}
-@media (min-width: 40rem) {{
-  td.text:first-child, th.text:first-child {{ position: sticky; left: 0; background: var(--paper); }}
-}}
-@media (max-width: 40rem) {{ dl {{ display: block; }} dd {{ margin-bottom: .3rem; }} }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --ink: #ddd; --paper: #161616; --line: #555; }}
-  img {{ filter: invert(1) hue-rotate(180deg); }}
-}}
-</style>
-<h1>{title}</h1>
-{body}
-</html>
-"""
+@dataclass(frozen=True)
+class Table:
+    """A table of plain text, which takes the width of the window and scrolls within itself where it is wider.
+
+    Parameters
+    ----------
+    header, rows
+        Equally long.
+    text_columns
+        How many of the first columns are words, set flush left; a line is drawn where the first of them is not empty.
+    about
+        What columns mean, by what is in the header; stands under the table.
+    chosen
+        The number of the row that is marked, if any.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text_columns: int
+    about: Mapping[str, str] | None = None
+    chosen: int | None = None
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a paragraph of plain text, and a picture or ready HTML."""
+    """A heading, a paragraph of plain text, and a picture or a table, if any."""
 
     heading: str
     text: str
-    content: Figure | str
+    content: Figure | Table | None = None
 
 
 def write(path: Path, title: str, sections: Sequence[Section]) -> None:
@@ -76,29 +63,25 @@ def write(path: Path, title: str, sections: Sequence[Section]) -> None:
     sections
         In order.
     """
-    body = "\n".join(f"<h2>{escape(s.heading)}</h2>\n<p>{escape(s.text)}</p>\n{_content(s)}" for s in sections)
+    from jinja2 import Environment, FileSystemLoader
+
+    pages = FileSystemLoader(Path(__file__).parent)
+    template = Environment(loader=pages, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(PAGE)
     with aside(path) as fresh:
-        fresh.write_text(PAGE.format(title=escape(title), body=body), encoding="utf-8")
+        fresh.write_text(template.render(title=title, sections=map(_laid_out, sections)), encoding="utf-8")
 
 
-def table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int, about: Mapping[str, str] | None = None
-) -> str:
-    """Lay out an HTML table, which scrolls within itself where it is wider than the page.
-
-    Parameters
-    ----------
-    header, rows
-        Plain text, equally long.
-    text_columns
-        How many of the first columns are words, set flush left; a line is drawn where the first of them is not empty.
-    about
-        What columns mean, by what is in the header; stands under the table.
-    """
-    inner = "".join(_row(row, "td", text_columns) for row in rows)
-    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>\n" for name, text in (about or {}).items())
-    lines = f'<div class="wide"><table>{_row(header, "th", text_columns)}{inner}</table></div>'
-    return f"{lines}\n<dl>\n{terms}</dl>" if terms else lines
+def _laid_out(section: Section) -> dict[str, Any]:
+    """A section as the template takes it."""
+    shown: dict[str, Any] = {"heading": section.heading, "text": section.text}
+    if isinstance(section.content, Table):
+        table = section.content
+        shown["table"] = table.header, table.rows, table.text_columns, table.about, table.chosen
+    elif section.content is not None:
+        buffer = BytesIO()
+        section.content.savefig(buffer, format="png", dpi=120)
+        shown["picture"] = b64encode(buffer.getvalue()).decode()
+    return shown
 
 
 def image_grid(images: NDArray[Any], captions: Sequence[str], columns: int = 6) -> Figure:
@@ -253,18 +236,3 @@ def _show(axes: Axes, image: NDArray[Any], frame: str | None = None) -> None:
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(edgecolor=frame or "#bbb", linewidth=2.5 if frame else 1)
-
-
-def _content(section: Section) -> str:
-    if isinstance(section.content, str):
-        return section.content
-    buffer = BytesIO()
-    section.content.savefig(buffer, format="png", dpi=120)
-    return f'<img alt="{escape(section.heading)}" src="data:image/png;base64,{b64encode(buffer.getvalue()).decode()}">'
-
-
-def _row(cells: Sequence[str], tag: str, text_columns: int) -> str:
-    group = ' class="group"' if cells[0] else ""
-    kinds = [' class="text"' if column < text_columns else "" for column in range(len(cells))]
-    inner = "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
-    return f"<tr{group}>{inner}</tr>\n"

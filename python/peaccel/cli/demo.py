@@ -426,7 +426,7 @@ def _sections(
             f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs. "
             f"{recipe.beside}: variances that this method learned for the same means, by its own score. "
             "What follows is of the first seed, both sides mixed, the whole gallery ranked.",
-            report.table(HEADER, results.table(), text_columns=3),
+            report.Table(HEADER, results.table(), text_columns=3),
         ),
         *sections(results.evaluation, sure, 1 - run.queries.severity, run.queries.images),
         *(

@@ -123,7 +123,7 @@ def tables(
     for text, (title, (header, rows)) in zip(about, found.items(), strict=True):
         names = {("R@k %" if name.startswith("R@") else name): None for name in header}
         explained = {name: columns[name] for name in names if name in columns}
-        shown.append(report.Section(title, text, report.table(header, rows, text_columns, explained)))
+        shown.append(report.Section(title, text, report.Table(header, rows, text_columns, explained)))
     return shown
 
 

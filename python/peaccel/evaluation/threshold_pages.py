@@ -24,7 +24,7 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
     accepted = "pairs" if found.of_pairs else "queries"
     (title, first), *others = found.tables().items()
     sections = [
-        report.Section("The threshold", found.sentence(), ""),
+        report.Section("The threshold", found.sentence()),
         *tables({title: first}, (f"{found.summary()}.",), explained(ThresholdResult)),
         *tables(dict(others), ("The same, by another promise.",) * len(others), {}),
         report.Section(

@@ -10,14 +10,14 @@ import itertools
 from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, device_of, dtype_name, is_torch, namespace, on_host
+from peaccel._utils.arrays import Array, ArrayT, dtype_name, is_torch, namespace, on_host
 from peaccel._utils.seeds import as_seed, is_source
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
+from peaccel.distributions.checks import checked_candidates, converted, require_distribution
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.scores import Score, get, named
@@ -26,20 +26,21 @@ from peaccel.scores._common_variance import common_variance
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-__all__ = ["BlockPlans", "ListedRows", "each_block", "in_blocks", "named_for_blocks"]
+__all__ = ["Block", "BlockPlans", "ListedRows", "each_block", "in_blocks", "named_for_blocks"]
 
+Block: TypeAlias = Distribution | Prepared
 END = object()
 
 
-def in_blocks(gallery: object) -> TypeIs[Iterable[Distribution]]:
+def in_blocks(gallery: object) -> TypeIs[Iterable[Block]]:
     """Whether a gallery is a source of blocks: no distribution, no array, and something that can be iterated."""
     whole = isinstance(gallery, (Distribution, Prepared)) or hasattr(gallery, "__array__")
     return not whole and isinstance(gallery, Iterable)
 
 
 def named_for_blocks(
-    score: str | Score | None, queries: Distribution, blocks: Iterable[Distribution]
-) -> tuple[Score, Iterable[Distribution]]:
+    score: str | Score | None, queries: Distribution, blocks: Iterable[Block]
+) -> tuple[Score, Iterable[Block]]:
     """The score of a call, which where none is named depends on the kind of the first block; and all blocks."""
     if score is not None:
         return get(score), blocks
@@ -48,7 +49,7 @@ def named_for_blocks(
     return named(None, queries, *first), itertools.chain(first, iterator)
 
 
-def each_block(owner: str, blocks: Iterable[Distribution]) -> closing[Generator[tuple[int, Distribution]]]:
+def each_block(owner: str, blocks: Iterable[Block]) -> closing[Generator[tuple[int, Block]]]:
     """The blocks, to be used by `with`, which ends the thread that reads: the number of the first row, and the items.
 
     All are checked against the first, which is there even if it has no items; later ones without items are left out.
@@ -57,7 +58,7 @@ def each_block(owner: str, blocks: Iterable[Distribution]) -> closing[Generator[
     return closing(_each_block(owner, blocks))
 
 
-def _each_block(owner: str, blocks: Iterable[Distribution]) -> Generator[tuple[int, Distribution]]:
+def _each_block(owner: str, blocks: Iterable[Block]) -> Generator[tuple[int, Block]]:
     number, row, like = 0, 0, ""
     with closing(_read_ahead(blocks)) as read:
         for block in read:
@@ -83,16 +84,23 @@ def _read_ahead(blocks: Iterable[Any]) -> Generator[Any]:
 
 def _checked(owner: str, name: str, block: object, like: str) -> str:
     """Require a block of the kind, dimension, dtype and device of those before it; return these in words."""
-    require_distribution(owner, name, block)
-    assert isinstance(block, Distribution)
-    what = f"{block.kind} of D={block.dim}, {dtype_name(block.mu)}, {plural(device_of(block.mu))}"
+    if not isinstance(block, Prepared):
+        require_distribution(owner, name, block)
+    assert isinstance(block, (Distribution, Prepared))
+    arrays = "torch tensors" if is_torch(block.mu) else "numpy arrays"
+    what = f"{block.kind} of D={block.dim}, {dtype_name(block.mu)}, {arrays}"
     if like not in ("", what):
         raise ValueError(f"{owner}: {name}, is {what}, expected {like} like block 0")
     try:
-        block.detach().check_signs()
+        _items(block).detach().check_signs()
     except ValueError as error:
         raise ValueError(f"{owner}: {name}: {error}") from None
     return what
+
+
+def _items(block: Block) -> Distribution:
+    """The distribution that a block holds."""
+    return block.distribution if isinstance(block, Prepared) else block
 
 
 class BlockPlans:
@@ -106,13 +114,14 @@ class BlockPlans:
         self.score = get(score).snapshot()  # detached from what trains its parameters
         require_distribution(self.score.name, "queries", queries)
         self._queries = queries
+        self._moved = {queries.home.device: queries}  # the queries on each device on which a block lies
         self._settled = False
         self._common: Array | None = None  # the one variance of all items of the first block
         self._weighted = False  # whether they are scored by it
 
-    def admitted(self, first_row: int, block: Distribution) -> Distribution:
+    def admitted(self, first_row: int, block: Block) -> Block:
         """A block, each of them in their order, as it is scored beside the others."""
-        own, pair = common_variance(block), self.score.pair(self._queries.kind, block.kind)
+        own, pair = common_variance(_items(block)), self.score.pair(self._queries.kind, block.kind)
         seed = self.score.params.get("seed", 0)
         if pair.op.draws and is_source(seed):
             self.score = self.score(seed=int(as_seed(self.score.name, seed, self._queries.mu)))
@@ -120,24 +129,35 @@ class BlockPlans:
             return block
         if not self._settled:
             self._settled, self._common = True, own
-            queries = converted(self._queries, compute_dtype(block.mu))
+            queries = converted(self._queries, block.home.compute_dtype)
             self._weighted = pair.weighted is not None and own is not None and common_variance(queries) is not None
         elif self._common is None and own is not None:  # as one that has a variance for each item
-            *others, var = block.arrays
-            arrays = [*others, var[namespace(var).arange(len(var))]]
-            return type(block)(*arrays)
+            items = _items(block)
+            *others, var = items.arrays
+            return type(items)(*others, var[namespace(var).arange(len(var))])
         elif self._weighted and not (own is not None and np.array_equal(on_host(own), on_host(self._common))):
             what = f"{self.score.name}: the block of gallery from row {first_row} on"
             raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
         return block
 
-    def of(self, first_row: int, block: Distribution, candidates: Array = None) -> Plan:
-        """The call for an admitted block; candidates are rows counted from its first."""
-        planned = plan(self._queries, block, self.score, detach=True, candidates=candidates)
+    def of(self, first_row: int, block: Block, candidates: Array = None) -> Plan:
+        """The call for an admitted block, on its device; candidates are rows counted from its first."""
+        device = block.home.device
+        if device not in self._moved and "numpy" not in (device, self._queries.home.device):
+            self._moved[device] = self._queries.to(device=device)
+        queries = self._moved.get(device, self._queries)
+        if candidates is not None:
+            candidates = _beside(candidates, queries.mu)
+        planned = plan(queries, block, self.score, detach=True, candidates=candidates)
         draws = planned.inputs.draws
         if draws is None or planned.pair.op.samplers[1] is None:
             return planned
         return planned._replace(inputs=planned.inputs._replace(draws=draws._replace(first_row=first_row)))
+
+
+    def returned(self, found: ArrayT) -> ArrayT:
+        """What was found for a block, where the queries lie."""
+        return _beside(found, self._queries.mu)
 
 
 class ListedRows:
@@ -170,6 +190,11 @@ class ListedRows:
             query, column = np.argwhere(wrong)[0]
             what = f"candidates of query {query} hold id {self._rows[query, column]}"
             raise ValueError(f"{self._owner}: {what}, expected -1 (none) or a row of the gallery{known}")
+
+
+def _beside(x: Array, other: Array) -> Array:
+    """An array on the device of another."""
+    return x.to(other.device) if is_torch(x) and is_torch(other) and x.device != other.device else x
 
 
 def _like(x: Array, values: np.ndarray[Any, Any]) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 from peaccel._utils.arrays import Array, ArrayT, Given, as_numpy, full, is_torch
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k
-from peaccel.retrieval.blocks import BlockPlans, ListedRows, each_block, in_blocks, named_for_blocks
+from peaccel.retrieval.blocks import Block, BlockPlans, ListedRows, each_block, in_blocks, named_for_blocks
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.retrieval.ranking import Ranking, merge, of_score
@@ -114,7 +114,7 @@ def pairwise(
 
 def rescore(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     candidates: ArrayT | Given,
     score: str | Score | None = None,
 ) -> ArrayT:
@@ -218,7 +218,7 @@ def _looked_up(rows: Array, positions: Array) -> Array:
 
 def search(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     k: int,
     score: str | Score | None = None,
     *,
@@ -233,7 +233,9 @@ def search(
         than once. One that does not fit into memory comes in blocks: any iterable of distributions, alike but for their
         sizes, which hold its rows in their order, such as a list, a generator or `pe.io.read_blocks`. It is passed
         through once for all queries; a thread asks for the next block while one is scored, so that two are in memory.
-        Ids and scores are those of the whole, to the last bit; blocks of some ten thousand rows cost least.
+        Ids and scores are those of the whole, to the last bit; blocks of some ten thousand rows cost least. Of tensors
+        each block is searched on its device, to which queries are copied, and may be prepared: a list of prepared
+        shards, one on each GPU, is searched by all of them at once.
     k
         How many to return, >= 1; more than G pads.
     score
@@ -294,7 +296,7 @@ def _searched(planned: Plan, k: int, prune: str) -> Ranking:
 
 
 def _search_blocks(
-    queries: Distribution, blocks: Iterable[Distribution], k: int, score: str | Score | None, prune: str
+    queries: Distribution, blocks: Iterable[Block], k: int, score: str | Score | None, prune: str
 ) -> Ranking:
     """`search` of a gallery that passes block by block."""
     record, blocks = named_for_blocks(score, queries, blocks)
@@ -306,8 +308,9 @@ def _search_blocks(
         for first_row, block in read:
             added = len(block)
             found = _searched(plans.of(first_row, plans.admitted(first_row, block)), min(k, max(added, 1)), prune)
+            part = of_score(Ranking(*map(plans.returned, found)), plans.score)
             del block
-            best = merge([found], k, [first_row]) if best is None else merge([best, found], k, [0, first_row])
+            best = merge([part], k, [first_row]) if best is None else merge([best, part], k, [0, first_row])
             size = first_row + added
             scored += added * (math.nan if found.scored is None else found.scored)
     assert best is not None  # there is a first block
@@ -316,7 +319,7 @@ def _search_blocks(
 
 
 def _rescore_blocks(
-    queries: Distribution, blocks: Iterable[Distribution], candidates: Array, score: str | Score | None
+    queries: Distribution, blocks: Iterable[Block], candidates: Array, score: str | Score | None
 ) -> Array:
     """`rescore` of a gallery that passes block by block."""
     record, blocks = named_for_blocks(score, queries, blocks)
@@ -328,7 +331,7 @@ def _rescore_blocks(
             size, items = first_row + len(block), plans.admitted(first_row, block)
             places, own_places, own = listed.within(first_row, len(block))
             if scores is None or len(places[0]):
-                found = plans.of(first_row, items, own).scores()
+                found = plans.returned(plans.of(first_row, items, own).scores())
                 scores = full(listed.shape, -np.inf, found) if scores is None else scores
                 scores[places] = found[own_places]
             del block, items

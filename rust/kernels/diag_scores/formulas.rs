@@ -145,6 +145,6 @@ pub enum Range {
     Sums,
     /// Each variance.
     Each,
-    /// None: the numbers under the logarithms are ratios >= 1.
+    /// None: the numbers under the logarithms are ratios >= 1, whose product is kept less 1.
     None,
 }

@@ -238,17 +238,18 @@ impl Formula for Llr {
         let Loaded { a, b, v, w, shared: p } = *x;
         let (s, t) = (p + v, p + w);
         let both = s * t;
-        let inverse = 1.0 / p.mul_add(v + w, v * w);
+        let by_det = p * (1.0 / p.mul_add(v + w, v * w));
         let apart = (a * a * v * t + b * b * w * s) / both;
         let spread = apart - (a - b) * (a - b);
-        sums.rational = spread.mul_add(p * inverse, sums.rational);
-        let ratio = both * inverse;
-        // This adds 0; where the ratio is not finite it makes the sum NaN, so that the pair takes the slow path.
-        sums.rational = ratio.mul_add(0.0, sums.rational);
+        sums.rational = spread.mul_add(by_det, sums.rational);
+        // AB / det - 1, which keeps its digits where the variances are far greater than the prior's.
+        let excess = p * by_det;
+        // This adds 0; where a number is not finite it makes the sum NaN, so that the pair takes the slow path.
+        sums.rational = (both * excess).mul_add(0.0, sums.rational);
         sums.least.0 = v.min(p.min(sums.least.0));
         sums.least.1 = w.min(sums.least.1);
-        sums.greatest = ratio.max(sums.greatest);
-        sums.products[0].times(ratio);
+        sums.greatest = excess.max(sums.greatest);
+        sums.products[0].times_one_plus(excess);
     }
 
     fn query_of_mls(&self, x: Dimension) -> (f64, f64, f64) {

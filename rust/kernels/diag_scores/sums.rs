@@ -10,7 +10,7 @@ pub const LOGS: usize = 3;
 /// Vectors of dimensions that share a division.
 pub const GROUP: usize = 4;
 
-/// A product of many numbers, as significand and exponent.
+/// A product of many numbers, as significand (for some formulas less 1) and exponent.
 #[derive(Clone, Copy)]
 pub struct Product<X> {
     pub significand: X,
@@ -35,6 +35,16 @@ impl<R: Register> Product<Lanes<R>> {
         let product = self.significand * x;
         self.exponent = self.exponent + product.exponent();
         self.significand = product.significand();
+    }
+
+    /// Multiplies a product whose significand is kept less 1 by 1 + x, x >= 0. Near 1 such a product has all digits of its
+    /// logarithm, as nothing is rounded to the digits of 1.
+    #[inline(always)]
+    pub fn times_one_plus(&mut self, x: Lanes<R>) {
+        let excess = self.significand.mul_add(x, self.significand + x);
+        let product = excess + 1.0;
+        self.exponent = self.exponent + product.exponent();
+        self.significand = product.if_less(2.0, excess, product.significand() - 1.0);
     }
 }
 
