@@ -161,10 +161,16 @@ impl<T: Float, F: Formula> DiagKernel<'_, T, F> {
         let mut parts = Parts { rational: rational.sum().to_f64(), exponents: [0.0; LOGS], significands: [1.0; LOGS] };
         for n in 0..F::LOGS {
             parts.exponents[n] = exponents[n].sum().to_f64() - beyond[n];
-            parts.significands[n] = match F::RANGE {
-                Range::None => significands[n].product_plus_one(),
-                _ => significands[n].product().to_f64(),
-            };
+            if F::RANGE == Range::None {
+                let excess = significands[n].product_less_one();
+                let product = 1.0 + excess;
+                parts.significands[n] = product;
+                // What the sum lost of the logarithm is added to the rational part.
+                let (weight, weights) = self.formula.weights();
+                parts.rational += weights[n] / weight * (excess - (product - 1.0)) / product;
+            } else {
+                parts.significands[n] = significands[n].product().to_f64();
+            }
         }
         if in_range && parts.rational.is_finite() {
             parts

@@ -266,14 +266,15 @@ impl<S: Simd, T: Float> AllLanes<S, T> {
         self.0[0].product()
     }
 
-    /// The product of one more than each lane, in float64 and in the order of lanes.
+    /// The product of one more than each lane, less 1, in float64 and in the order of lanes.
     #[inline(always)]
-    pub fn product_plus_one(self) -> f64 {
-        let mut product = 1.0;
+    pub fn product_less_one(self) -> f64 {
+        let mut product = 0.0;
         for i in 0..Self::VECTORS {
             let lanes = self.0[i].to_array();
             for x in &lanes[..V::<S, T>::LANES] {
-                product *= 1.0 + x.to_f64();
+                let x = x.to_f64();
+                product += x + x * product;
             }
         }
         product

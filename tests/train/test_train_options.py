@@ -16,8 +16,8 @@ from peaccel.data.features import features
 from peaccel.heads import PointHead
 from peaccel.methods import mu_scaleface
 from peaccel.methods.method import Group, Schedule, Stage, Training
-from peaccel.train import fit, runs, tuning
-from peaccel.train.progress import ConsoleLogger
+from peaccel.train import fit, loop, recipe, runs, tuning
+from peaccel.train.progress import ConsoleLogger, NullLogger
 from peaccel.train.runs import Job, Run
 from peaccel.train.sources import Items
 from peaccel.train.tuning import SearchLimits
@@ -326,3 +326,27 @@ def test_features_labels_and_the_method_arrive_in_the_head(here, monkeypatch, me
         assert parts.keys() == found.keys()
         for part, x in found.items():
             assert np.array_equal(parts[part].data, x.features) and np.array_equal(parts[part].labels, x.labels)
+
+
+def test_a_step_on_features_takes_as_many_threads_as_it_keeps_at_work(monkeypatch):
+    features, labels = torch.eye(4).repeat(8, 1), np.tile(np.arange(4), 8)
+    before, seen = torch.get_num_threads(), set()
+
+    class Threads(NullLogger):
+        def step(self, terms, items):
+            seen.add(torch.get_num_threads())
+
+    torch.set_num_threads(3)
+    try:
+        for work, taken in ((loop.WORK, {1}), (1e3, {1, 3})):
+            monkeypatch.setattr(loop, "WORK", work)
+            method, settings = recipe("cosface", "features", {"dim": 4, "schedule": {"epochs": 1, "lr": 0.01}})
+            loop.fit(method.build(torch.nn.Identity(), 4, 4, settings), features, labels, logger=Threads())
+            assert seen == taken and torch.get_num_threads() == 3
+        seen.clear()
+        monkeypatch.undo()
+        images = torch.rand(32, 1, 2, 2)
+        loop.fit(method.build(torch.nn.Flatten(), 4, 4, settings), images, labels, logger=Threads())
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {3}

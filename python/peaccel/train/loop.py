@@ -31,6 +31,10 @@ __all__ = ["Options", "fit"]
 STEPS, SECONDS = 32, 1.0
 """How many steps on a GPU are read together, or all of so long a time: who reads a loss waits for the device."""
 
+WORK = 2e10
+"""Operations of a step on features for each thread of torch, half a second's: beside other processes the threads of a
+shorter one wait for each other longer than they work. A head took 25 times as long with two threads as with one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -133,14 +137,17 @@ def fit(
     progress = TrainingState(name, options.seed)
     if options.resume:
         progress = checkpointer.resume(progress)
+    threads = torch.get_num_threads()
     with DeferredInterrupt() as stopper:
-        run = _Run(training, options, checkpointer, validate, logger, accelerator, stopper, [*progress.warnings])
+        parts = training, options, checkpointer, validate, logger, accelerator, stopper, threads
+        run = _Run(*parts, [*progress.warnings])
         try:
             for number in range(progress.stage, len(training.stages)):
                 here = progress if number == progress.stage else TrainingState(name, options.seed, stage=number)
                 run.carry_out(data, labels, here)
         finally:
             logger.close()
+            torch.set_num_threads(threads)
     everything.eval().requires_grad_(False)
     return tuple(run.warnings)
 
@@ -156,6 +163,8 @@ class _Run:
     logger: ProgressLogger
     accelerator: Accelerator
     stopper: DeferredInterrupt
+    threads: int
+    """The most threads that torch may take."""
     warnings: list[str] = field(default_factory=list)
 
     def carry_out(self, data: Data, labels: NDArray[np.int64], at: TrainingState) -> None:
@@ -167,13 +176,11 @@ class _Run:
         if stage.start is not None and at.fresh:
             self._start(stage, inputs, labels, at)
         learn(self.checkpointer.everything, stage)
-        per_epoch = len(self._deal(stage, inputs, labels, at, 0))
+        per_epoch, batch_size = self._deal(stage, inputs, labels, at, 0).shape
         total = max(1, -(-per_epoch // options.accumulate) * schedule.epochs)
         optimizer = optimizer_of(stage)
         rates = schedule_of(optimizer, schedule, total, at.step, at.epoch)
-        module, wrapped = accelerator.prepare(_StageLoss(self.checkpointer.everything, stage), optimizer)
-        if accelerator.scaler is None:  # then Accelerate steps as the optimizer does, but searches the disk at each
-            wrapped = optimizer
+        module, wrapped = self._prepared(_StageLoss(self.checkpointer.everything, stage), optimizer, inputs, batch_size)
         rows = self.checkpointer.restore(optimizer, accelerator.scaler)
         movement, told = Movement(self.checkpointer.everything, stage), set[str]()
         report = _Report(stage, self.logger, accelerator.num_processes, _read_together(device))
@@ -210,6 +217,20 @@ class _Run:
         self.checkpointer.back_to_best()
         if at.stage + 1 < len(self.training.stages):  # before the next one's best weights take the place of these
             self._write(TrainingState(at.method, at.seed, stage=at.stage + 1), None, None)
+
+    def _prepared(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer, inputs: Data, batch_size: int
+    ) -> tuple[nn.Module, Any]:
+        """Both as devices and processes need them; and as many threads of torch as a step on features keeps at work."""
+        items = inputs if isinstance(inputs, tuple) else (inputs,)
+        busy = self.threads
+        if all(isinstance(x, Tensor) and x.ndim <= 2 for x in items):
+            weights = sum(x.numel() for x in self.checkpointer.everything.parameters() if x.ndim > 1)
+            busy = 1 + int(6 * batch_size * weights / WORK)
+        torch.set_num_threads(min(busy, self.threads))
+        prepared, wrapped = self.accelerator.prepare(module, optimizer)
+        # Without a scaler Accelerate steps as the optimizer does, but searches the disk at each step.
+        return prepared, optimizer if self.accelerator.scaler is None else wrapped
 
     def _write(
         self, at: TrainingState, optimizer: torch.optim.Optimizer | None, rows: NDArray[np.int64] | None
