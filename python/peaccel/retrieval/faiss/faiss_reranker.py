@@ -233,9 +233,9 @@ class FaissReranker(Generic[ArrayT]):
             them selects what the index itself returns; where that is rows but items go by other ids, it is refused.
         allowed
             The items that may be found, for all queries: ids (those that no item has find nothing), in an array, a
-            list or a set, or a single one; or a bool for each of `ids`. The shortlist is then of these; an IVF index
-            looks for them in nprobe lists, as ever. In indexes that FAISS can select in: flat, HNSW, IVF, scalar
-            quantizers, also below IDMap, a transform, or refined. Not in PQ without IVF, nor on a GPU.
+            list or a set, or a single one; or a bool for each of `ids`. The shortlist is then of these. In indexes that
+            FAISS can select in: flat, HNSW, IVF, scalar quantizers, also below IDMap, a transform, or refined. Not in
+            PQ without IVF, nor on a GPU.
         accept
             What `learn_then_test` or `limit_false_matches` found for the score: answers below its threshold are left
             out. One of another score, or of pairs, is refused. None returns all.
@@ -256,8 +256,9 @@ class FaissReranker(Generic[ArrayT]):
         Notes
         -----
         Where the index holds removed items, or not all are allowed, FAISS passes over the others by a selector. Unless
-        params are given, HNSW goes as much deeper as there are others, and on until each query has its shortlist; where
-        it would compare more items than are allowed, or where no more are than the shortlist, all of them are scored.
+        params are given, HNSW goes as much deeper, and IVF into as many more lists, as there are others, and on until
+        each query has its shortlist; where that would compare more items than are allowed, or where no more are than
+        the shortlist, all of them are scored.
         An index without selectors is asked for as many more as the share of the removed, then for twice as many, as
         long as a query has fewer than the shortlist.
         """
