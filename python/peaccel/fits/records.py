@@ -232,6 +232,10 @@ class Threshold:
             raise ValueError(f"{owner}: the threshold is of scored pairs, and {what}")
         if isinstance(self, Selection) and k > 1:
             raise ValueError(f"{owner}: the threshold is of the best answer of each query, expected k = 1, got {k}")
+        self.check_score(owner, score, normalisation)
+
+    def check_score(self, owner: str, score: Score | None, normalisation: str = "") -> None:
+        """Refuse scores of another score, or norm, where both are known."""
         if score is None or not self.score:
             return
         expected, got = (
