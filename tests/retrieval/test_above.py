@@ -144,6 +144,12 @@ def test_what_is_no_threshold_is_refused(given, error, says):
             getattr(pe, owner)(*sides, **given)
 
 
+def test_a_threshold_is_not_applied_to_what_reached_another():
+    d, accept = make("point", 3, 4), pe.FalseMatchLimit(threshold=0.5, alpha=0.1, delta=0.1, number=100, allowed=1)
+    with pytest.raises(ValueError, match=r"^accept: ranking is a RankingAbove of scores \(9,\), expected a pe.Ranking"):
+        accept(pe.search_above(d, d, -2.0, "cosine"))
+
+
 # -- with FAISS --------------------------------------------------------------------------------------------------------
 
 

@@ -119,10 +119,10 @@ def _next(task: ChooseThreshold, accept: Path) -> str:
     for name in ("prior", "calibration"):
         if (path := getattr(task, name)) is not None:
             flags += [f"--{name}", str(path)]
-    flags += ["--accept", str(accept)]
     if task.embeddings is not None:
-        return f"peaccel duplicates {shlex.join(['--embeddings', str(task.embeddings), *flags])} --out ..."
-    flags += ["--k", "1", "--gallery", str(task.gallery)]
+        own = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])
+        return f"peaccel duplicates {own} --out ..."
+    flags += ["--k", "1", "--accept", str(accept), "--gallery", str(task.gallery)]
     return f"peaccel search {shlex.join(flags)} --queries ... --out ..."
 
 

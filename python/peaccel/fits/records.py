@@ -268,6 +268,9 @@ class Threshold:
             ranking, or of best answers where the ranking has more than one.
         """
         scores = ranking.scores
+        if scores.ndim != 2:
+            what = f"{type(ranking).__name__} of scores {tuple(scores.shape)}, expected a pe.Ranking, [Q, k]"
+            raise ValueError(f"accept: ranking is a {what}; pe.search_above takes the threshold itself")
         if confidence is None:
             known = getattr(ranking, "score", None), scores.shape[1], getattr(ranking, "normalisation", "")
             self.check("accept", *known)
