@@ -307,6 +307,41 @@ def search(h):
     return tuple(ranking), lambda: selected(h, q, g, score, np.tile(np.arange(h.m), (h.n, 1)), ranking)
 
 
+def above(scores, threshold):
+    """Offsets, ids and scores of what reaches a threshold, best first."""
+    queries, ids = np.nonzero(scores >= threshold)
+    order = np.lexsort((ids, -scores[queries, ids], queries))
+    offsets = np.append(0, np.bincount(queries, minlength=len(scores)).cumsum())
+    return offsets, ids[order], scores[queries, ids][order]
+
+
+@call("search_above")
+def search_above(h):
+    score, q, g = h.scored()
+    threshold, pool = h.pick([-np.inf, -3.0, 0.5]), h.pick([g, pe.prepare(g, score)] if h.m else [g])
+    g = pool.distribution if isinstance(pool, pe.Prepared) else g
+    every = np.tile(np.arange(h.m), (h.n, 1))
+    return tuple(pe.search_above(q, pool, threshold, score)), lambda: above(
+        to_numpy(pe.rescore(q, g, every, score)), threshold
+    )
+
+
+@call("RankingAbove")
+def ranking_above(h):
+    given = pe.RankingAbove(h.give(np.arange(h.n + 1)), h.ids(h.n, 9, 1), h.floats(h.n))
+    return (*given, given.queries), lambda: (*(x for x, _ in h.made), np.arange(h.n))
+
+
+@call("duplicates")
+def duplicates(h):
+    name, *kinds = h.pick([pair for pair in PAIRS if pair[1] == pair[2]])
+    score, d, threshold = scored(name, *kinds), h.items(kinds[0]), h.pick([-np.inf, -3.0, 0.5])
+    every, later = np.tile(np.arange(h.n), (h.n, 1)), np.tri(h.n, dtype=bool)
+    return tuple(pe.duplicates(d, threshold, score)), lambda: above(
+        np.where(later, np.nan, to_numpy(pe.rescore(d, d, every, score))), threshold
+    )
+
+
 @call("prepare", "Prepared")
 def prepare(h, function):
     score, q, g = h.scored()
@@ -1098,7 +1133,9 @@ def leaves(x):
     return [x if isinstance(x, str | None | type) else on_host(x)]
 
 
-SAME_BITS = {"paired", "pairwise", "rescore", "rerank", "search", "prepare", "Prepared", "merge", "sample"}
+SAME_BITS = {"paired", "pairwise", "rescore", "rerank", "search", "prepare", "Prepared", "merge", "sample"} | {
+    *("search_above", "RankingAbove", "duplicates")
+}
 """What the kernels compute whole; the others call functions of numpy, whose last bit goes by the layout, and fits make
 some more of it: half of the digits agree."""
 

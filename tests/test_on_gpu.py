@@ -69,6 +69,8 @@ def test_what_is_computed_of_tensors_stays_where_they_are():
         "rescore": pe.rescore(q, g, candidates),
         "rerank": pe.rerank(q, g, candidates, 2),
         "search": ranked,
+        "search_above": pe.search_above(q, g, -9.0),
+        "duplicates": pe.duplicates(g, -9.0),
         "merge": pe.merge([ranked, ranked], 2, offsets=[0, 6]),
         "normalise_scores": pe.normalise_scores(pe.pairwise(q, g), queries=pe.pairwise(q, g)),
         "log_prob": pe.log_prob(q, q.mu),

@@ -161,6 +161,7 @@ def search(quick: bool) -> Iterator[Row]:
     """The best ten of whole galleries."""
     yield from by_products(20_000 if quick else 200_000, 128)
     yield from by_products(20_000 if quick else 100_000, 512)
+    yield from above_threshold(20_000 if quick else 100_000, 128)
     yield by_divisions(2048 if quick else 16_384, 128)
     yield by_divisions(2048 if quick else 8192, 512)
 
@@ -233,6 +234,25 @@ def one_product(q: Any, g: Any, index: Any, default: Any) -> Row:
     )
     name = f"search, {queries} into {rows:,} x {dim}, top-{K}"
     return Row(name, sides, same, (queries * rows, "pair"), rate="GF/s", seconds=15, plausible=known)
+
+
+def above_threshold(rows: int, dim: int) -> Iterator[Row]:
+    """All items above a threshold that three of a query reach on average, beside a search for ten."""
+    for kind in ("isotropic", "diagonal"):
+        q, g = (distribution(kind, fields(kind, n, dim, seed)) for n, seed in ((256, 1), (rows, 2)))
+        ready = pe.prepare(g, "mls")
+        best = pe.search(q, ready, 1000, "mls")
+        threshold = float(np.sort(best.scores, axis=None)[-3 * len(q)])
+
+        def same(ranking: Any, found: Any, best: Any = best, threshold: float = threshold) -> None:
+            equal(found.ids, best.ids[best.scores >= threshold])
+            equal(ranking.ids, best.ids[:, :K])
+
+        sides = {
+            MLS: Side(partial(pe.search, q, ready, K, "mls")),
+            "peaccel mls above a threshold": Side(partial(pe.search_above, q, ready, threshold, "mls"), {MLS: 1.2}),
+        }
+        yield Row(f"search_above, {kind}, 256 into {rows:,} x {dim}", sides, same, (256 * rows, "pair"), seconds=3)
 
 
 def by_divisions(rows: int, dim: int) -> Row:

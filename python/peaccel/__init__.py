@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         Selection,
     )
     from peaccel.fits.reliability_curve import ReliabilityCurve, reliability_curve
+    from peaccel.retrieval.duplicates import duplicates
     from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
     from peaccel.retrieval.faiss.first_stage_features import (
         FirstStageReference,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         first_stage_reference,
     )
     from peaccel.retrieval.lance import Gallery
+    from peaccel.retrieval.search_above import RankingAbove, search_above
 
 __version__ = _core.__version__
 
@@ -103,6 +105,7 @@ __all__ = [
     "Prepared",
     "Prior",
     "Ranking",
+    "RankingAbove",
     "ReliabilityCurve",
     "Scaled",
     "ScoreChoice",
@@ -118,6 +121,7 @@ __all__ = [
     "concat",
     "confidence",
     "conformal_sets",
+    "duplicates",
     "enable_torch",
     "entropy",
     "evaluate",
@@ -148,6 +152,7 @@ __all__ = [
     "sample",
     "scores",
     "search",
+    "search_above",
     "set_num_threads",
     "special",
     "torch_distributions",
@@ -191,8 +196,10 @@ _NAMES_OF = {
         *("Prior", "Selection"),
     ),
     "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),
+    "retrieval.duplicates": ("duplicates",),
     "retrieval.faiss": ("FaissReranker", "FirstStageReference", "first_stage_features", "first_stage_reference"),
     "retrieval.lance": ("Gallery",),
+    "retrieval.search_above": ("RankingAbove", "search_above"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 

@@ -17,21 +17,23 @@ import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
-from peaccel.cli._search_files import SearchFiles
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
+from peaccel.cli.duplicates import Duplicates
 from peaccel.cli.evaluate import Evaluate
 from peaccel.cli.fit_head import HeadFiles
 from peaccel.cli.gallery import ACTIONS
 from peaccel.cli.rerank import Rerank
+from peaccel.cli.search import Search
 from peaccel.data import COMPOSED, EVALUATED, READERS, TRAINED, read
 from peaccel.train import sources
 from peaccel.train.runs import DATA, Job, Run
 from peaccel.train.tuning import SearchLimits
 
 KINDS = {
-    "search": [SearchFiles],
+    "search": [Search],
+    "duplicates": [Duplicates],
     "rerank": [Rerank],
     "demo": [DemoSettings],
     "train": [Run],
@@ -47,6 +49,7 @@ KINDS = {
 
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
+    "above": "score is this at least",
     "accept": "pe.learn_then_test",
     "accumulate": "gradients",
     "backbone": "timm",
@@ -62,6 +65,7 @@ MEANINGS = {
     "gallery_coords": "gallery was taken",
     "gallery_labels": "gallery's labels",
     "labels": "labels",
+    "most": "[Hh]ow many",
     "novel": "without a right item",
     "novel_labels": "novel queries",
     "out": "[Ff]older|file|write",

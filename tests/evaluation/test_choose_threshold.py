@@ -440,8 +440,8 @@ OF_NORMALS = "--queries q.npz --gallery g.npz --query-labels yq.npy --gallery-la
     ("line", "search", "others"),
     [
         (f"{OF_POINTS} --wrong 5%", "--score cosine --k 1 --accept o/accept.json --gallery g.npy", "novel.npy"),
-        ("--embeddings q.npy --labels yq.npy --out o --wrong .1 --certainty 0.8",
-         "--score cosine --k 1 --accept o/accept.json --gallery q.npy", "novel.npy"),
+        (f"{OF_POINTS} --wrong .1 --certainty 0.8", "--score cosine --k 1 --accept o/accept.json --gallery g.npy",
+         "novel.npy"),
         (f"{OF_POINTS} --novel novel.npy --novel-labels people.npy --fpir 10%",
          "--score cosine --k 1 --accept o/accept.json --gallery g.npy", "novel.npy"),
         (f"{OF_NORMALS} --wrong 5% --score llr --prior prior.json",

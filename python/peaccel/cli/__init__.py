@@ -36,6 +36,7 @@ COMMANDS = (
     "choose-score",
     "choose-threshold",
     "search",
+    "duplicates",
     "rerank",
     "gallery",
     "info",

@@ -14,7 +14,7 @@ from peaccel.fits.records import Calibration, Prior, Threshold
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
-__all__ = ["SearchFiles", "SearchInputs", "read", "write"]
+__all__ = ["SearchFiles", "SearchInputs", "read", "read_fit", "write"]
 
 Ids: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # int64, or strings
 F = TypeVar("F")
@@ -109,7 +109,7 @@ class SearchInputs:
 def read(task: SearchFiles) -> SearchInputs:
     score = scores.named(task.score)  # one that is named is refused before anything is read
     if task.prior is not None:
-        prior = _read_fit(task.prior, Prior)
+        prior = read_fit(task.prior, Prior)
         if score.params.get("prior_var", 0) is not None:
             raise ValueError(f"--prior is for score llr without a prior of its own, got score {score.label}")
         score = score(prior_mean=prior.mean, prior_var=prior.var)
@@ -117,9 +117,13 @@ def read(task: SearchFiles) -> SearchInputs:
     ids, query_ids = (None if path is None else io.read_ids(path) for path in (task.ids, task.query_ids))
     if ids is not None and ids.dtype.kind == "U" and task.out.suffix == ".safetensors":
         raise ValueError(f"{task.out}: safetensors holds no strings, as {task.ids} are; expected another suffix")
-    accept = None if task.accept is None else _read_fit(task.accept, Threshold)
-    sides = []
+    accept = None if task.accept is None else read_fit(task.accept, Threshold)
+    sides: list[Distribution] = []
     for path, calibrate in zip((task.queries, task.gallery), calibrations, strict=True):
+        d = sides[0] if sides and path == task.queries and task.gallery_calibration is None else None
+        if d is not None:  # of a set that is searched for among itself
+            sides.append(d)
+            continue
         d = io.read_distribution(path)
         try:
             sides.append(d if calibrate is None else calibrate(d))
@@ -141,15 +145,16 @@ def _read_calibrations(task: SearchFiles) -> tuple[Calibration | None, Calibrati
         if task.gallery_calibration is not None:
             raise ValueError("--gallery-calibration is given without --calibration, which is of the queries then")
         return None, None
-    queries = _read_fit(task.calibration, Calibration)
+    queries = read_fit(task.calibration, Calibration)
     if task.gallery_calibration is not None:
-        return queries, _read_fit(task.gallery_calibration, Calibration)
+        return queries, read_fit(task.gallery_calibration, Calibration)
     if queries.mean:
         raise ValueError(f"{task.calibration}: is of one side of two, expected --gallery-calibration too")
     return queries, queries
 
 
-def _read_fit(path: Path, kind: type[F]) -> F:
+def read_fit(path: Path, kind: type[F]) -> F:
+    """The fit in a file, which must be of a kind."""
     fit = io.read_fit(path)
     if not isinstance(fit, kind):
         found = "shift" if isinstance(fit, float) else type(fit).__name__.lower()

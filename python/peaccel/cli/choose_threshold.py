@@ -28,7 +28,7 @@ class ChooseThreshold(LabelledFiles):
 
     out: Path
     """A folder that receives threshold.json, report.html and, where a target is named, accept.json, the threshold that
-    'peaccel search --accept' applies; made if missing."""
+    'peaccel search' and 'peaccel duplicates' apply; made if missing."""
     score: str = "cosine"
     """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
     pairs: Path | None = None
@@ -119,7 +119,10 @@ def _next(task: ChooseThreshold, accept: Path) -> str:
     for name in ("prior", "calibration"):
         if (path := getattr(task, name)) is not None:
             flags += [f"--{name}", str(path)]
-    flags += ["--k", "1", "--accept", str(accept), "--gallery", str(task.gallery or task.embeddings)]
+    if task.embeddings is not None:
+        own = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])
+        return f"peaccel duplicates {own} --out ..."
+    flags += ["--k", "1", "--accept", str(accept), "--gallery", str(task.gallery)]
     return f"peaccel search {shlex.join(flags)} --queries ... --out ..."
 
 

@@ -232,6 +232,10 @@ class Threshold:
             raise ValueError(f"{owner}: the threshold is of scored pairs, and {what}")
         if isinstance(self, Selection) and k > 1:
             raise ValueError(f"{owner}: the threshold is of the best answer of each query, expected k = 1, got {k}")
+        self.check_score(owner, score, normalisation)
+
+    def check_score(self, owner: str, score: Score | None, normalisation: str = "") -> None:
+        """Refuse scores of another score, or norm, where both are known."""
         if score is None or not self.score:
             return
         expected, got = (
@@ -264,6 +268,9 @@ class Threshold:
             ranking, or of best answers where the ranking has more than one.
         """
         scores = ranking.scores
+        if scores.ndim != 2:
+            what = f"{type(ranking).__name__} of scores {tuple(scores.shape)}, expected a pe.Ranking, [Q, k]"
+            raise ValueError(f"accept: ranking is a {what}; pe.search_above takes the threshold itself")
         if confidence is None:
             known = getattr(ranking, "score", None), scores.shape[1], getattr(ranking, "normalisation", "")
             self.check("accept", *known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from io import StringIO
 from pathlib import Path
@@ -60,8 +61,8 @@ def read_candidates(path: PathLike) -> NDArray[Any]:
     return candidates.astype(np.int64, copy=False)
 
 
-def write_ranking(path: PathLike, ranking: tuple[Any, Any], queries: Any = None) -> None:
-    """Write a ranking, that is (scores [Q, k], ids [Q, k]) of either kind.
+def write_ranking(path: PathLike, ranking: tuple[Any, ...], queries: Any = None) -> None:
+    """Write a ranking, that is (scores [Q, k], ids [Q, k]) of either kind, or what `pe.search_above` found.
 
     Parameters
     ----------
@@ -71,7 +72,8 @@ def write_ranking(path: PathLike, ranking: tuple[Any, Any], queries: Any = None)
         ``query,rank,id,score`` of each item found, ranks from 1. An existing file is replaced once the new one is
         whole.
     ranking
-        Best first; padded with ids of -1, or empty ones among strings.
+        Best first; padded with ids of -1, or empty ones among strings. A `pe.RankingAbove` is written as its three
+        arrays, and in .json as lists of different lengths.
     queries
         [Q] integers or strings: the ids of the queries, for .csv and .parquet; None for their rows.
 
@@ -89,29 +91,40 @@ def write_ranking(path: PathLike, ranking: tuple[Any, Any], queries: Any = None)
     0,1,20,-0.5
     0,2,10,-1.5
     """
-    scores, ids = (on_host(x) for x in ranking)
+    above = hasattr(ranking, "offsets")
+    *offsets, first, second = (on_host(x) for x in ranking)
+    ids, scores = (first, second) if above else (second, first)
     suffix = Path(path).suffix
     if queries is not None and suffix not in LINES:
         raise ValueError(f"{path}: has no place for ids of queries, expected {' or '.join(LINES)}")
     if suffix in LINES:
-        _write_lines(path, scores, ids, np.arange(len(ids)) if queries is None else queries)
+        _write_lines(path, scores, ids, queries, *offsets)
     elif suffix == ".json":
         finite = scores.astype(object)
         finite[~np.isfinite(scores)] = None
-        write_text(path, RANKINGS, json.dumps({"scores": finite.tolist(), "ids": ids.tolist()}) + "\n")
+        parts = [slice(*ends) for ends in itertools.pairwise(offsets[0])] if above else range(len(ids))
+        lists = {"scores": [finite[i].tolist() for i in parts], "ids": [ids[i].tolist() for i in parts]}
+        write_text(path, RANKINGS, json.dumps(lists) + "\n")
     elif suffix == ".safetensors" and ids.dtype.kind == "U":
         raise ValueError(f"{path}: safetensors holds no strings, as the ids are; expected another suffix")
     else:
-        write(path, RANKINGS, {"scores": scores, "ids": ids})
+        write(path, RANKINGS, {"scores": scores, "ids": ids} | ({"offsets": offsets[0]} if above else {}))
 
 
-def _write_lines(path: PathLike, scores: NDArray[Any], ids: NDArray[Any], queries: Any) -> None:
+def _write_lines(
+    path: PathLike, scores: NDArray[Any], ids: NDArray[Any], queries: Any, offsets: NDArray[Any] | None = None
+) -> None:
     """A line for each item found."""
-    named = on_host(queries, "write_ranking", "queries")
-    if named.shape != ids.shape[:1]:
-        raise ValueError(f"write_ranking: queries has shape {named.shape}, expected ({len(ids)},)")
-    rows, places = np.nonzero(ids != "" if ids.dtype.kind == "U" else ids >= 0)
-    columns = named[rows], places + 1, ids[rows, places], scores[rows, places]
+    count = len(ids) if offsets is None else len(offsets) - 1
+    named = on_host(np.arange(count) if queries is None else queries, "write_ranking", "queries")
+    if named.shape != (count,):
+        raise ValueError(f"write_ranking: queries has shape {named.shape}, expected ({count},)")
+    if offsets is None:
+        rows, places = np.nonzero(ids != "" if ids.dtype.kind == "U" else ids >= 0)
+        ids, scores = ids[rows, places], scores[rows, places]
+    else:
+        rows, places = _places(offsets)
+    columns = named[rows], places + 1, ids, scores
     if Path(path).suffix == ".parquet":
         write_table(path, RANKINGS, dict(zip(RANKED, columns, strict=True)))
         return
@@ -122,6 +135,21 @@ def _write_lines(path: PathLike, scores: NDArray[Any], ids: NDArray[Any], querie
     write_text(path, RANKINGS, text.getvalue())
 
 
+def _places(offsets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The query of each item, and its place among those of the query."""
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return rows, np.arange(len(rows)) - offsets[rows]
+
+
+def _padded(offsets: NDArray[Any], scores: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Scores and ids of one query after the other as [Q, k], padded."""
+    shape = len(offsets) - 1, int(np.diff(offsets).max(initial=0))
+    padded = np.full(shape, -np.inf, scores.dtype), np.full(shape, "" if ids.dtype.kind == "U" else -1, ids.dtype)
+    for whole, x in zip(padded, (scores, ids), strict=True):
+        whole[_places(offsets)] = x
+    return padded
+
+
 def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
     """Read a ranking that ``write_ranking`` wrote: scores, float [Q, k], and ids, int64 or strings [Q, k], best first.
 
@@ -129,7 +157,7 @@ def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
     ----------
     path : path
         An .npz, .safetensors or .json file, or a .csv or .parquet with a line for each item found, whose queries go by
-        their rows: those beyond the last that found any are not there.
+        their rows: those beyond the last that found any are not there. Lists of different lengths are padded.
 
     Raises
     ------
@@ -149,13 +177,23 @@ def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
     elif suffix == ".json":
         scores, ids = _read_json(existing(path, (".json",)))
     else:
-        arrays = read(path, ("scores", "ids"))
+        arrays = read(path, ("scores", "ids"), one_of=("offsets",))
         scores, ids = arrays["scores"], arrays["ids"]
+        if "offsets" in arrays:
+            scores, ids = _padded(_checked_offsets(path, **arrays), scores, ids)
     _check_matrix(path, "scores", scores, "float")
     _check_matrix(path, "ids", ids, "int", "str")
     if ids.shape != scores.shape:
         raise ValueError(f"{path}: ids has shape {ids.shape}, expected {scores.shape} like scores")
     return scores, ids if ids.dtype.kind == "U" else ids.astype(np.int64, copy=False)
+
+
+def _checked_offsets(path: PathLike, offsets: NDArray[Any], scores: NDArray[Any], ids: NDArray[Any]) -> NDArray[Any]:
+    """Offsets that cut [M] scores and ids into those of each query."""
+    alike = ids.shape == scores.shape == (len(scores),) and offsets.ndim == 1 and offsets.dtype.kind in "iu"
+    if not (alike and len(offsets) and offsets[0] == 0 and offsets[-1] == len(ids) and (np.diff(offsets) >= 0).all()):
+        raise ValueError(f"{path}: offsets are not those of {scores.shape} scores and {ids.shape} ids, from 0 on")
+    return offsets.astype(np.int64)
 
 
 def _ids_of_ranking(path: Path) -> NDArray[Any] | None:
@@ -178,8 +216,12 @@ def _read_json(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """The ranking of a .json file, of whose scores null is -inf."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        scores = np.array([[-np.inf if x is None else x for x in row] for row in found["scores"]], np.float64)
-        return scores, np.array(found["ids"])
+        lists = [[-np.inf if x is None else x for x in row] for row in found["scores"]]
+        counts = [len(row) for row in lists]
+        if len({*counts}) < 2 or counts != [len(row) for row in found["ids"]]:
+            return np.array(lists, np.float64), np.array(found["ids"])
+        scores, ids = (np.array([*itertools.chain(*rows)]) for rows in (lists, found["ids"]))
+        return _padded(np.append(0, np.cumsum(counts)), scores.astype(np.float64), ids)
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, ValueError):
         raise ValueError(f"{path}: is no ranking, expected an object of two lists of lists, scores and ids") from None
 

@@ -70,6 +70,15 @@ class Plan(NamedTuple):
         panels = None if self.laid_out is None else self.laid_out.panels()
         return self.kernels.search(self.pair.op, self.inputs, k, prune, panels)
 
+    def of_rows(self, *, queries: Array = None, items: Array = None) -> Plan:
+        """The same call of some of the queries, or of the items, by their rows or slices; of no use where it draws."""
+        x, laid_out = self.inputs, self.laid_out
+        if queries is not None:
+            x = x._replace(mu1=x.mu1[queries], uncertainty1=x.uncertainty1[queries])
+        if items is not None:
+            x, laid_out = x._replace(mu2=x.mu2[items], uncertainty2=x.uncertainty2[items]), None
+        return self._replace(inputs=x, laid_out=laid_out)
+
     def _in_its_name(self, error: ValueError) -> ValueError:
         """A kernel's error in the name of the score, which the caller knows."""
         return ValueError(str(error).replace(f"{self.pair.op.name}:", f"{self.score.name}:", 1))

@@ -21,6 +21,7 @@ from peaccel._utils.arrays import (
     is_torch,
     is_traced,
     namespace,
+    quiet,
 )
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import converted, require_distribution
@@ -259,6 +260,7 @@ def _counterpart(x: Array, d: Distribution, other: Distribution) -> Array:
     return namespace(x).broadcast_to(x[:1], (len(other), *x.shape[1:]))
 
 
+@quiet
 def prepare(
     gallery: Distribution[ArrayT], score: str | Score | None = None, dtype: str | None = None, *, codes: bool = False
 ) -> Prepared[ArrayT]:

@@ -8,11 +8,12 @@ from typing import Any, Generic, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import ArrayT, KindT, device_of
+from peaccel._utils.arrays import ArrayT, KindT, device_of, on_host
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
 from peaccel.fits.records import Threshold
+from peaccel.retrieval.duplicates import pairs_of_one_set
 from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss import serialization
 from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
@@ -22,6 +23,7 @@ from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_feature
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.retrieval.ranking import Ranking, best_of_each_id, of_score
+from peaccel.retrieval.search_above import MOST, RankingAbove, checked_threshold, like, listed, pairs_above
 from peaccel.scores import Score, named
 
 __all__ = ["FaissReranker"]
@@ -231,9 +233,9 @@ class FaissReranker(Generic[ArrayT]):
             them selects what the index itself returns; where that is rows but items go by other ids, it is refused.
         allowed
             The items that may be found, for all queries: ids (those that no item has find nothing), in an array, a
-            list or a set, or a single one; or a bool for each of `ids`. The shortlist is then of these; an IVF index
-            looks for them in nprobe lists, as ever. In indexes that FAISS can select in: flat, HNSW, IVF, scalar
-            quantizers, also below IDMap, a transform, or refined. Not in PQ without IVF, nor on a GPU.
+            list or a set, or a single one; or a bool for each of `ids`. The shortlist is then of these. In indexes that
+            FAISS can select in: flat, HNSW, IVF, scalar quantizers, also below IDMap, a transform, or refined. Not in
+            PQ without IVF, nor on a GPU.
         accept
             What `learn_then_test` or `limit_false_matches` found for the score: answers below its threshold are left
             out. One of another score, or of pairs, is refused. None returns all.
@@ -254,8 +256,9 @@ class FaissReranker(Generic[ArrayT]):
         Notes
         -----
         Where the index holds removed items, or not all are allowed, FAISS passes over the others by a selector. Unless
-        params are given, HNSW goes as much deeper as there are others, and on until each query has its shortlist; where
-        it would compare more items than are allowed, or where no more are than the shortlist, all of them are scored.
+        params are given, HNSW goes as much deeper, and IVF into as many more lists, as there are others, and on until
+        each query has its shortlist; where that would compare more items than are allowed, or where no more are than
+        the shortlist, all of them are scored.
         An index without selectors is asked for as many more as the share of the removed, then for twice as many, as
         long as a query has fewer than the shortlist.
         """
@@ -279,6 +282,77 @@ class FaissReranker(Generic[ArrayT]):
         ids = self._items.ids_of_rows(rows)
         found = of_score(best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids), planned.score)
         return found if accept is None else accept.select(found)
+
+    def search_above(
+        self,
+        queries: Distribution[ArrayT],
+        threshold: float,
+        *,
+        allowed: ArrayLike | None = None,
+        most: int = MOST,
+    ) -> RankingAbove[ArrayT]:
+        """All items whose score reaches a threshold, exactly, for each query.
+
+        The index is not asked, although FAISS has a range search: what it holds bounds no score of distributions, and
+        an approximate index leaves items out. All items that may be found are scored, as `pe.search_above` does.
+
+        Parameters
+        ----------
+        queries
+            As in `search`.
+        threshold, most
+            As in `pe.search_above`.
+        allowed
+            The items that may be found, as in `search`; of any index on the CPU. Where there are any, or where items
+            were removed, the others are copied for the call.
+
+        Returns
+        -------
+        RankingAbove
+            Under the external ids where there are any, an id once for each query, by its best item.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pe.search_above`; allowed as in `search`, and on a GPU.
+        """
+        owner = "FaissReranker.search_above"
+        threshold, most = checked_threshold(owner, threshold, most)
+        planned, items = plan(queries, self._prepared, self.score, detach=True), self._items
+        if allowed is not None and not isinstance(items, StoredItems):
+            raise TypeError(f"{owner}: allowed must be None where the gallery is on a GPU")
+        rows = None
+        if isinstance(items, StoredItems) and (allowed is not None or items.removed):
+            rows = np.flatnonzero(items.live) if allowed is None else items.rows_allowed(owner, allowed)
+        found = listed(owner, pairs_above(planned, threshold, rows), len(queries), most, planned.score)
+        found = found.under(items.ids_of_rows(found.ids))
+        return found.of_different_ids() if items.share_ids else found
+
+    def duplicates(self, threshold: float, *, most: int = MOST) -> RankingAbove[ArrayT]:
+        """All pairs of items whose score reaches a threshold, exactly, as `pe.duplicates` finds them.
+
+        Parameters
+        ----------
+        threshold, most
+            As in `pe.duplicates`.
+
+        Returns
+        -------
+        RankingAbove
+            For each of `ids` those after it in their order: the pairs are
+            ``zip(reranker.ids[found.queries], found.ids, found.scores)``.
+
+        Raises
+        ------
+        ValueError
+            As `pe.duplicates`.
+        """
+        owner, items, ids = "FaissReranker.duplicates", self.gallery, self.ids
+        threshold, most = checked_threshold(owner, threshold, most)
+        planned = plan(items, items, self.score, detach=True)
+        found = listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score)
+        named = ids[on_host(found.ids)]
+        return found.under(named if named.dtype.kind == "U" else like(found.ids, named))
 
     # -- items ---------------------------------------------------------------------------------------------------------
 

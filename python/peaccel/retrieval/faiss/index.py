@@ -27,9 +27,9 @@ __all__ = [
     "built",
     "by_lists",
     "deep_enough",
-    "graph",
     "held_ids",
     "id_selector",
+    "looked_at",
     "mapped",
     "moved_to_gpu",
     "parameters",
@@ -247,14 +247,27 @@ HELD = 4  # times the shortlist that the lists hold which an IVF looks into
 INSIDE = ("index_params", "base_index_params")  # attributes that are search parameters of an index inside
 
 
-def graph(index: Any) -> Any:
-    """The HNSW graph that the index, or the one inside it, searches; None where there is none."""
+def looked_at(index: Any, shortlist: int) -> tuple[int, int]:
+    """The depth of `parameters` that a search among all items has, and how many items it compares for each of that: by
+    a graph the links of one, by an IVF what its lists hold; 0 where all are compared, or nobody knows how many.
+    """
+    faiss = _faiss()
+    index = _innermost(index)
+    if hasattr(index, "hnsw"):
+        return index.hnsw.efSearch, index.hnsw.nb_neighbors(0)
+    if isinstance(index, faiss.IndexIVF) and _lists(index, 0) < index.nlist:
+        return max(shortlist, math.ceil(_lists(index, 0) * index.ntotal / index.nlist / HELD)), HELD
+    return shortlist, 0
+
+
+def _innermost(index: Any) -> Any:
+    """The index below IDMaps, transforms and refinement."""
     faiss = _faiss()
     if not isinstance(index, faiss.Index):
-        return None
+        return index
     index = faiss.downcast_index(index)
     inside = getattr(index, "base_index", None) or getattr(index, "index", None)
-    return graph(inside) if inside else getattr(index, "hnsw", None)
+    return _innermost(inside) if inside else index
 
 
 def mapped(index: Any) -> Any:

@@ -108,17 +108,16 @@ class Indexed:
             own = params if params is not None or self.on_gpu else faiss_index.deep_enough(index, shortlist)
             return items.rows_of_labels(faiss_index.search(index, vectors, shortlist, own))
         count, total = len(choice.rows), index.ntotal
-        graph = faiss_index.graph(index) if params is None else None
-        links = graph.nb_neighbors(0) if graph else 0
+        depth, each = (shortlist, 0) if params is not None else faiss_index.looked_at(index, shortlist)
         # Among this many items there are, on average, as many that may be found as a search without others looks at.
-        depth = min(total, -(-(graph.efSearch if graph else shortlist) * total // max(count, 1)))
-        # The index is not asked where the shortlist takes all items, or a graph would compare more than there are.
-        while count > (0 if params is not None else max(shortlist, links * depth)):
+        depth = min(total, -(-depth * total // max(count, 1)))
+        # The index is not asked where the shortlist takes all items, or where it would compare more than there are.
+        while count > (0 if params is not None else max(shortlist, each * depth)):
             own = self._parameters(params, depth, choice.selector)
             labels = faiss_index.search(index, vectors, shortlist if own else depth, own or params)
             rows = items.rows_of_labels(labels)
             enough = (rows >= 0).sum(1) >= min(shortlist, count)
-            if own and (not graph or enough.all()):
+            if own and (not each or enough.all()):
                 return rows
             if not own and (depth == total or (enough | (labels[:, -1] < 0)).all()):  # -1: the index has no more
                 return np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)

@@ -25,6 +25,7 @@ from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded, encoded
 from peaccel.retrieval.lance.table import LanceTable
 from peaccel.retrieval.lance.version_rows import Part
+from peaccel.retrieval.search_above import MOST, Pairs, RankingAbove, checked_threshold, listed
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, named, spelled
 
@@ -525,6 +526,81 @@ class Gallery:
             As `search_exact`; params that do not fit the index; an index that is damaged.
         """
         return self._searched(queries, k, score, filter, shortlist, params)
+
+    def search_above(
+        self,
+        queries: Distribution,
+        threshold: float,
+        score: str | Score | None = None,
+        *,
+        filter: str | None = None,
+        most: int = MOST,
+    ) -> RankingAbove[Numpy]:
+        """All items whose score reaches a threshold, exactly, for each query, in one pass over the gallery.
+
+        Parameters
+        ----------
+        queries, score, filter
+            As in `search_exact`.
+        threshold, most
+            As in `pe.search_above`.
+
+        Returns
+        -------
+        RankingAbove
+            Offsets [Q + 1], ids and scores [M], best first for each query, ties by the lower id.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `search_exact` and `pe.search_above`.
+        """
+        owner = "Gallery.search_above"
+        threshold, most = checked_threshold(owner, threshold, most)
+        record, nothing = self._planned(queries, score, 1)
+        table = self._table
+        parts = self._parts(table)
+        pairs = version_rows.pairs_above(queries, parts, version_rows.chosen(parts, table, filter), threshold, record)
+        return self._listed(owner, pairs, len(queries), most, nothing)
+
+    def duplicates(
+        self, threshold: float, score: str | Score | None = None, *, most: int = MOST
+    ) -> RankingAbove[Numpy]:
+        """All pairs of items whose score reaches a threshold, exactly: the first, of the lower id, scored as the query.
+
+        Parameters
+        ----------
+        threshold, most
+            As in `pe.duplicates`.
+        score
+            As in `search_exact`.
+
+        Returns
+        -------
+        RankingAbove
+            For each of `ids` those after it; the pairs are
+            ``zip(gallery.ids[found.queries], found.ids, found.scores)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `search_above`.
+        """
+        owner = "Gallery.duplicates"
+        threshold, most = checked_threshold(owner, threshold, most)
+        record, nothing = self._planned(self.like, score, 1)
+        parts, ids = self._parts(self._table), self._ids()
+        pairs = version_rows.pairs_of_one_set(parts, ids, threshold, record)
+        return self._listed(owner, pairs, len(ids), most, nothing)
+
+    def _listed(
+        self, owner: str, pairs: Iterator[Pairs], queries: int, most: int, nothing: Ranking[Numpy]
+    ) -> RankingAbove[Numpy]:
+        """Pairs in their order, under ids as callers know them; those of no pairs are as those of a ranking."""
+        none: Pairs = np.empty(0, np.int64), encoded("Gallery", nothing.ids[:0, 0]), nothing.scores[:0, 0]
+        assert nothing.score is not None
+        found = listed(owner, chain([none], pairs), queries, most, nothing.score, in_parts=True)
+        return found.under(decoded(found.ids))
 
     def _searched(
         self,

@@ -10,12 +10,15 @@ import numpy as np
 
 from peaccel import retrieval
 from peaccel.distributions import Distribution
+from peaccel.retrieval import search_above
 from peaccel.retrieval.lance import mapped_rows
 from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded
 from peaccel.retrieval.lance.mapped_rows import MappedRows
 from peaccel.retrieval.lance.table import LanceTable
+from peaccel.retrieval.plan import plan
 from peaccel.retrieval.ranking import best_first, of_score
+from peaccel.retrieval.search_above import Pairs
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
@@ -28,6 +31,8 @@ __all__ = [
     "chosen",
     "found",
     "ids_there",
+    "pairs_above",
+    "pairs_of_one_set",
     "parts_of",
     "reranked",
     "searched",
@@ -148,6 +153,29 @@ def searched(
     for part, mask in zip(parts, masks, strict=True):
         for items, ids in blocks(part, mask):
             yield under_ids(retrieval.search(queries, items, k, score), ids)
+
+
+def pairs_above(
+    queries: Distribution, parts: Sequence[Part], masks: Sequence[Bools | None], threshold: float, score: Score
+) -> Iterator[Pairs]:
+    """Pairs of queries and ids that reach a threshold, of the parts' rows, all or those of masks."""
+    for part, mask in zip(parts, masks, strict=True):
+        for items, ids in blocks(part, mask):
+            planned = plan(queries, items, score, detach=True)
+            for of, rows, scores in search_above.pairs_above(planned, threshold):
+                yield of, ids[rows], scores
+
+
+def pairs_of_one_set(
+    parts: Sequence[Part], ascending: np.ndarray[Any, Any], threshold: float, score: Score
+) -> Iterator[Pairs]:
+    """Pairs of the parts' rows that reach a threshold, the lower id first, by its place among all, ascending."""
+    masks = [part.there for part in parts]
+    for part, mask in zip(parts, masks, strict=True):
+        for items, first in blocks(part, mask):
+            for of, ids, scores in pairs_above(items, parts, masks, threshold, score):
+                after = ids > first[of]
+                yield np.searchsorted(ascending, first[of[after]]), ids[after], scores[after]
 
 
 def within(parts: Sequence[Part], rows: Ints) -> list[tuple[Part, Ints]]:

@@ -1,0 +1,106 @@
+"""Find the pairs of a set that are alike: all from a score on, or each item's best where a promise accepts it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from peaccel import io, retrieval
+from peaccel._utils import options
+from peaccel.cli._search_files import SearchFiles, SearchInputs, read, read_fit
+from peaccel.fits.records import Selection, Threshold
+from peaccel.io._array_files import write, write_table, write_text
+from peaccel.retrieval.duplicates import duplicates
+from peaccel.retrieval.search_above import MOST
+
+__all__ = ["Duplicates", "main"]
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SUFFIXES = (*DELIMITERS, ".parquet", ".npz")
+PAIR = ("first", "second", "score")  # the columns of a pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicates:
+    """Items, threshold, score and output."""
+
+    embeddings: Path
+    """The items, N in D dimensions; a file as 'peaccel search' takes it."""
+    out: Path
+    """The pairs to write: .csv, .tsv or .parquet, a line first,second,score for each; or .npz with these keys.
+    first and second are rows of the items, or their --ids."""
+    above: float | None = None
+    """All pairs whose score is this at least, each once, in the order of the first, the surest first.
+    Exactly one of this and --accept is needed."""
+    accept: Path | None = None
+    """A threshold of this score: what 'peaccel choose-threshold', pe.learn_then_test or pe.limit_false_matches found.
+    From one of pairs, or of searches without a mate, on all pairs are written. One of a share of wrong answers is of
+    the best answer of each item: each is written beside its best other one, so that two items may name each other."""
+    score: str | None = None
+    """A name that 'peaccel scores' lists, perhaps with parameters. By default cosine of points, else mls."""
+    prior: Path | None = None
+    """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
+    calibration: Path | None = None
+    """The result of pe.calibrate, as pe.io.write_fit writes it."""
+    ids: Path | None = None
+    """The ids of the items, int [N] or strings, none twice: a file as 'peaccel search' takes it."""
+    most: int = MOST
+    """How many pairs may be found; where there are more it is an error."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Carry out the command."""
+    task = options.parse(Duplicates, "peaccel duplicates", __doc__, arguments)
+    if (task.above is None) == (task.accept is None):
+        raise ValueError("expected exactly one of --above and --accept")
+    files = [x for name, x in vars(task).items() if name != "out" and isinstance(x, Path)]
+    io.check_output(task.out, SUFFIXES, files)
+    accept = None if task.accept is None else read_fit(task.accept, Threshold)
+    own = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "ids")}
+    inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **own))
+    if accept is not None:
+        accept.check_score(str(task.accept), inputs.score)
+    start = perf_counter()
+    if isinstance(accept, Selection) and accept.of == "answers":
+        first, second, scores = _best_of_each(inputs, accept)
+    else:
+        threshold = task.above if accept is None else accept.threshold
+        assert threshold is not None
+        found = duplicates(inputs.gallery, threshold, inputs.score, most=task.most)
+        first, second, scores = found.queries, found.ids, found.scores
+    seconds = perf_counter() - start
+    _write(task.out, dict(zip(PAIR, (inputs.named(first), inputs.named(second), scores), strict=True)))
+    unknown = accept is not None and not accept.score
+    by = f" (by {task.accept}, which does not say of which score it is)" if unknown else ""
+    size = f"{len(inputs.gallery)} items x {inputs.gallery.dim}"
+    print(f"{inputs.score.label}: {size}, {len(scores)} pairs in {seconds:.3f} s{by} -> {task.out}")
+
+
+def _best_of_each(inputs: SearchInputs, accept: Selection) -> tuple[Any, Any, Any]:
+    """Items whose best other one is accepted, that one, and the score."""
+    scores, ids = retrieval.search(inputs.gallery, inputs.gallery, 2, inputs.score)
+    rows = np.arange(len(ids))
+    place = (ids[:, 0] == rows).astype(np.int64)
+    second, best = ids[rows, place], scores[rows, place]
+    kept = np.flatnonzero(accept(best) & (second >= 0))
+    return kept, second[kept], best[kept]
+
+
+def _write(path: Path, pairs: dict[str, Any]) -> None:
+    if path.suffix == ".npz":
+        write(path, SUFFIXES, pairs)
+    elif path.suffix == ".parquet":
+        write_table(path, SUFFIXES, pairs)
+    else:
+        text = StringIO()
+        lines = csv.writer(text, delimiter=DELIMITERS[path.suffix], lineterminator="\n")
+        lines.writerow(pairs)
+        lines.writerows(zip(*(x.tolist() for x in pairs.values()), strict=True))
+        write_text(path, SUFFIXES, text.getvalue())

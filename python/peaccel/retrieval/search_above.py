@@ -1,0 +1,242 @@
+"""All items that reach a threshold: searches for ever more items of the queries that have as many as were asked for.
+
+A search rules pairs out by bounds, so that a first one for a few items of each query costs little more than one for the
+best; only queries that have more are searched for again.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, NamedTuple, TypeAlias
+
+import numpy as np
+
+from peaccel._utils.arrays import Array, ArrayT, cast, is_torch, namespace, on_host
+from peaccel.distributions import Distribution
+from peaccel.distributions.checks import checked_k
+from peaccel.retrieval.blocks import BlockPlans, each_block, in_blocks, named_for_blocks
+from peaccel.retrieval.plan import Plan, plan
+from peaccel.retrieval.prepared import Prepared
+from peaccel.scores import Score
+
+__all__ = ["MOST", "Pairs", "RankingAbove", "checked_threshold", "like", "listed", "pairs_above", "search_above"]
+
+FIRST = 32  # items that each query is searched for at first
+TIMES = 8  # times as many in the next search of those that have more
+HELD = 1 << 20  # pairs that one search may return
+MOST = 10_000_000  # pairs that are returned unless more are asked for, which take 12 to 16 bytes each
+
+Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Pairs: TypeAlias = tuple[Ints, Array, Array]
+"""Rows of queries, on the host, and items and scores beside them."""
+
+
+class _Listed(NamedTuple, Generic[ArrayT]):
+    offsets: ArrayT
+    ids: ArrayT
+    scores: ArrayT
+
+
+class RankingAbove(_Listed[ArrayT]):
+    """The items of each query that reach a threshold, those of one query after the other's (CSR), best first.
+
+    Attributes
+    ----------
+    offsets
+        int64 [Q + 1]: the items of query i stand from ``offsets[i]`` up to ``offsets[i + 1]``.
+    ids
+        int64 [M]; gallery rows (or external ids). Where external ids are strings, a numpy array of strings.
+    scores
+        [M]; ties go to the lower gallery row.
+    score
+        The `Score` that the scores are of.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
+    >>> found = pe.search_above(gallery[:2], gallery, -1.8)
+    >>> found.queries.tolist(), found.ids.tolist()
+    ([0, 0, 1], [0, 2, 1])
+    """
+
+    score: Score | None = None
+
+    @property
+    def queries(self) -> ArrayT:
+        """int64 [M]: the query of each item, so that with `ids` it names the pairs."""
+        counts = np.diff(on_host(self.offsets))
+        rows: ArrayT = like(self.offsets, np.repeat(np.arange(len(counts)), counts))
+        return rows
+
+    def under(self, ids: Array) -> RankingAbove[ArrayT]:
+        """The same items under other ids [M]."""
+        return _of_score(RankingAbove(self.offsets, ids, self.scores), self.score)
+
+    def of_different_ids(self) -> RankingAbove[ArrayT]:
+        """Each id once for each query, where it is best."""
+        of, ids = (on_host(x) for x in (self.queries, self.ids))
+        order = np.lexsort((ids, of))
+        first = (np.diff(ids[order], prepend=-1) != 0) | (np.diff(of[order], prepend=-1) != 0)
+        kept = np.sort(order[first])
+        offsets = np.searchsorted(of[kept], np.arange(len(self.offsets)))
+        columns = (x[like(x, kept)] for x in (self.ids, self.scores))
+        return _of_score(RankingAbove(like(self.offsets, offsets), *columns), self.score)
+
+
+def _of_score(found: RankingAbove[Any], score: Score | None) -> RankingAbove[Any]:
+    found.score = score
+    return found
+
+
+def search_above(
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT]],
+    threshold: float,
+    score: str | Score | None = None,
+    *,
+    most: int = MOST,
+) -> RankingAbove[ArrayT]:
+    """All items of the gallery whose score reaches a threshold, exactly, for each query (range search).
+
+    Parameters
+    ----------
+    queries, gallery
+        As in `search`: the gallery may be prepared, or come in blocks.
+    threshold
+        The least score that is found. Scores are higher where items are more similar: of a distance it is negative,
+        such as -0.5 for ``neg_sq_l2``. A pair whose score is NaN is never found.
+    score
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default that of a prepared gallery,
+        cosine of points, and else mls.
+    most
+        How many pairs may be found in all, >= 1; they take 12 bytes each, 16 in float64. Where there are more it is an
+        error, which comes before they are in memory.
+
+    Returns
+    -------
+    RankingAbove
+        Offsets [Q + 1], ids and scores [M], best first for each query. Detached. On a GPU it waits for the device, as
+        how many there are is not known before.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `search`; a threshold that is no number; more pairs than `most`.
+
+    Notes
+    -----
+    Scores have the bits of `search` and `paired`. Where no query has more than 15 items, it takes the time of a search
+    for 16; of the others the 128 best are searched for, and so on.
+
+    Examples
+    --------
+    >>> queries = pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> found = pe.search_above(queries, gallery, -1.8, "mls")
+    >>> found.offsets.tolist(), found.ids.tolist(), found.scores.round(3).tolist()
+    ([0, 2, 3], [0, 2, 1], [-0.228, -1.545, -0.228])
+    """
+    owner = "search_above"
+    threshold, most = checked_threshold(owner, threshold, most)
+    if in_blocks(gallery):
+        record, blocks = named_for_blocks(score, queries, gallery)
+        plans = BlockPlans(queries, record)
+        return listed(owner, _of_blocks(plans, blocks, threshold), len(queries), most, plans.score, in_parts=True)
+    planned = plan(queries, gallery, score, detach=True)
+    return listed(owner, pairs_above(planned, threshold), len(queries), most, planned.score)
+
+
+def checked_threshold(owner: str, threshold: float, most: int) -> tuple[float, int]:
+    """The threshold, a number, and how many pairs may be found."""
+    try:
+        if isinstance(threshold, (str, bytes, bool)):
+            raise TypeError
+        number = float(threshold)
+    except (TypeError, ValueError):
+        raise TypeError(f"{owner}: threshold must be a number, got {type(threshold).__name__}") from None
+    if math.isnan(number):
+        raise ValueError(f"{owner}: threshold is nan, expected a number")
+    return number, checked_k(owner, most, "most")
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+def pairs_above(planned: Plan, threshold: float, rows: Ints | None = None) -> Iterator[Pairs]:
+    """The pairs of a plan that reach a threshold, all of a query together and best first; of some rows of the gallery,
+    ascending, where there are any.
+
+    Pairs that are drawn are drawn by the numbers of their rows, so that all queries and items stay beside each other.
+    """
+    of_some = rows is not None and not planned.pair.op.draws
+    own = planned.of_rows(items=rows) if of_some else planned
+    queries, size = len(own.inputs.mu1), len(own.inputs.mu2)
+    for of, items, scores in _searched(own, np.arange(queries), max(min(FIRST, size), 1), threshold):
+        if rows is None:
+            yield of, items, scores
+        elif of_some:
+            yield of, like(items, rows[on_host(items)]), scores
+        else:
+            kept = np.flatnonzero(np.isin(on_host(items), rows))
+            yield of[kept], items[like(items, kept)], scores[like(scores, kept)]
+
+
+def _searched(planned: Plan, rows: Ints, k: int, threshold: float) -> Iterator[Pairs]:
+    """`pairs_above` of the queries in these rows, which are searched for k items at first."""
+    whole = len(rows) == len(planned.inputs.mu1)
+    step = max(len(rows) if planned.pair.op.draws else HELD // k, 1)
+    for start in range(0, max(len(rows), 1), step):
+        some = rows[start : start + step]
+        own = planned if whole and len(some) == len(rows) else planned.of_rows(queries=some)
+        scores, ids, _ = own.best_of_all(k, "auto")
+        reach = (cast(scores, "float64") >= threshold) & (ids >= 0)
+        counts = on_host(reach.sum(1))
+        more = (counts == k) & (k < len(planned.inputs.mu2))
+        if planned.pair.op.draws and more.any():
+            more[:] = True
+        done = np.flatnonzero(~more)
+        reach, ids, scores = (x[like(x, done)] for x in (reach, ids, scores))
+        yield np.repeat(some[done], counts[done]), ids[reach], scores[reach]
+        del own, reach, ids, scores
+        if more.any():
+            yield from _searched(planned, some[more], min(TIMES * k, len(planned.inputs.mu2)), threshold)
+
+
+def _of_blocks(plans: BlockPlans, blocks: Iterable[Distribution], threshold: float) -> Iterator[Pairs]:
+    """`pairs_above` of a gallery that passes block by block."""
+    with each_block(plans.score.name, blocks) as read:
+        for first_row, block in read:
+            planned = plans.of(first_row, plans.admitted(first_row, block))
+            del block
+            for of, ids, scores in pairs_above(planned, threshold):
+                yield of, ids + first_row, scores
+            del planned
+
+
+def listed(
+    owner: str, pairs: Iterable[Pairs], queries: int, most: int, score: Score, *, in_parts: bool = False
+) -> RankingAbove[Any]:
+    """The pairs of so many queries in their order: by query, best first, ties by the lower id.
+
+    Those of a query stand together and in their order already, unless they come of several parts of a gallery.
+    """
+    parts: list[Pairs] = []
+    count = 0
+    for part in pairs:
+        count += len(part[0])
+        if count > most:
+            what = f"more than {most} pairs reach the threshold, the most that were asked for"
+            raise ValueError(f"{owner}: {what}; expected a higher threshold, fewer queries at a time or a greater most")
+        parts.append(part)
+    of = np.concatenate([part[0] for part in parts])
+    ids, scores = (namespace(x[0]).concatenate(x) for x in zip(*(part[1:] for part in parts), strict=True))
+    order = np.lexsort((on_host(ids), -on_host(scores), of)) if in_parts else np.argsort(of, kind="stable")
+    offsets = np.append(0, np.bincount(of, minlength=queries).cumsum())
+    return _of_score(RankingAbove(like(scores, offsets), ids[like(ids, order)], scores[like(scores, order)]), score)
+
+
+def like(x: Array, values: np.ndarray[Any, Any]) -> Array:
+    """A numpy array of numbers as an array of x's kind and device."""
+    return sys.modules["torch"].from_numpy(values).to(x.device) if is_torch(x) else values
