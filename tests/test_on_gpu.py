@@ -113,6 +113,10 @@ def test_a_gallery_in_shards_on_two_gpus_gives_the_bits_of_the_whole(kind):
     found = pe.search(moved, [first, second], 5)
     assert all(type(x) is OnSecondGpu for x in found)
     assert [x.tolist() for x in found] == [x.tolist() for x in want]
+    threshold = float(want.scores[:, 2].min())
+    above = [pe.search_above(*given, threshold) for given in ((q, [first, second]), (on_host[0], on_host[1:]))]
+    assert all(type(x) is OnGpu for x in above[0])
+    assert [x.tolist() for x in above[0]] == [x.tolist() for x in above[1]]
     candidates = torch.tensor([[0, 8, 15, -1]] * 3)
     scores = pe.rescore(q, [first, second], on_gpu(candidates))
     assert type(scores) is OnGpu

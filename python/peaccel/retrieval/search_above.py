@@ -16,7 +16,7 @@ import numpy as np
 from peaccel._utils.arrays import Array, ArrayT, cast, is_torch, namespace, on_host
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k
-from peaccel.retrieval.blocks import BlockPlans, each_block, in_blocks, named_for_blocks
+from peaccel.retrieval.blocks import Block, BlockPlans, each_block, in_blocks, named_for_blocks
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.scores import Score
@@ -92,7 +92,7 @@ def _of_score(found: RankingAbove[Any], score: Score | None) -> RankingAbove[Any
 
 def search_above(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     threshold: float,
     score: str | Score | None = None,
     *,
@@ -127,8 +127,8 @@ def search_above(
 
     Notes
     -----
-    Scores have the bits of `search` and `paired`. Where no query has more than 15 items, it takes the time of a search
-    for 16; of the others the 128 best are searched for, and so on.
+    Scores have the bits of `search` and `paired`. Where each query has fewer than 32 items it takes the time of a
+    search for 32; of the others the 256 best are searched for, and so on.
 
     Examples
     --------
@@ -204,14 +204,14 @@ def _searched(planned: Plan, rows: Ints, k: int, threshold: float) -> Iterator[P
             yield from _searched(planned, some[more], min(TIMES * k, len(planned.inputs.mu2)), threshold)
 
 
-def _of_blocks(plans: BlockPlans, blocks: Iterable[Distribution], threshold: float) -> Iterator[Pairs]:
+def _of_blocks(plans: BlockPlans, blocks: Iterable[Block], threshold: float) -> Iterator[Pairs]:
     """`pairs_above` of a gallery that passes block by block."""
     with each_block(plans.score.name, blocks) as read:
         for first_row, block in read:
             planned = plans.of(first_row, plans.admitted(first_row, block))
             del block
             for of, ids, scores in pairs_above(planned, threshold):
-                yield of, ids + first_row, scores
+                yield of, plans.returned(ids) + first_row, plans.returned(scores)
             del planned
 
 
