@@ -270,7 +270,7 @@ MEASURES = [
 EVALUATION = [
     Row(pe.evaluate, {**SIDES, "labels": (Y, Z), "quality": QUALITY[:Q], "novel": NOVEL},
         {"scores": "mls", "k": 2, "metrics": {"own": metrics.average_precision_at_r}, "pairs": PAIRS, "seed": 1,
-         "quality": None, "novel": SPREAD_OUT, "novel_labels": OTHERS}),
+         "p_target": 0.3, "quality": None, "novel": SPREAD_OUT, "novel_labels": OTHERS}),
     Row(pe.evaluate, {"queries": GALLERY, "gallery": None, "labels": Z, "quality": QUALITY[:G], "novel": NOVEL},
         {"scores": "mls", "k": 2, "pairs": PAIRS[[0, 1, 2, 3, 5, 6]], "novel": SPREAD_OUT, "seed": 1}),
     Row(evaluation.evaluate_templates, {"d": MANY, "templates": TEMPLATES, "labels": OF_MANY},
@@ -286,6 +286,8 @@ EVALUATION = [
         {"wrong": 0.4, "groups": CLASSES, "delta": 0.5}),
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "groups": CLASSES, "far": 0.3},
         {"far": 0.4, "seed": 3}),
+    Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "p_target": 0.3},
+        {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "seed": 3}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
     Row(evaluation.simultaneous_intervals, {"values": np.c_[SURE, QUALITY], "clusters": CLASSES},
         {"level": 0.5, "seed": 1}),
@@ -318,6 +320,10 @@ METRICS = [
     Row(metrics.rejection_area, {"values": RIGHT, "confidence": SURE}, {"kind": "nauc"}),
     Row(metrics.tar_at_far, {"scores": RIGHT + QUALITY, "same": RIGHT, "far": 0.2, "resamples": 10},
         {"far": 0.4, "resamples": 9, "level": 0.5, "seed": 1}),
+    Row(metrics.detection_cost, {"scores": RIGHT + QUALITY, "same": RIGHT, "resamples": 10},
+        {"p_target": 0.3, "c_miss": 30.0, "c_fa": 0.1, "resamples": 9, "level": 0.5, "seed": 1}),
+    Row(metrics.equal_error, {"scores": RIGHT + QUALITY, "same": RIGHT, "resamples": 10},
+        {"resamples": 9, "level": 0.5, "seed": 1}),
     Row(metrics.verification_accuracy, SORTED, {"threshold": 1.0}),
     Row(metrics.Relevance.from_pairs, {"pairs": PAIRS, "queries": G, "gallery": 30},
         {"gallery": None, "pairs": PAIRS[1:]}),
@@ -504,11 +510,13 @@ def test_every_draw_is_by_the_seed_that_was_given(row, monkeypatch):
 # -- what an option may change -----------------------------------------------------------------------------------------
 
 PAIRED = "pairs scores.attained_far scores.equal_error_rate scores.roc_auc scores.tar_at_far"
+PAIRED += " scores.eer_threshold scores.min_dcf scores.actual_dcf scores.cllr"
 ALL_OF_CONFIDENCES = "aurc ausc brier calibration curve ece novel_auroc r_auroc spearman"
 CHANGED = {
     "k": "scores.recall_at_k",
     "metrics": "scores.metrics",
     "pairs": PAIRED,
+    "p_target": "p_target scores.min_dcf scores.actual_dcf",
     "quality": "confidences.spearman",
     "novel": "confidences.novel_auroc open_set.curve",
     "novel_labels": "novel_classes",
@@ -576,7 +584,9 @@ ELSEWHERE = {
                     "a choice of how, which changes no result, as their tests say"),
     **dict.fromkeys(("choose_score progress", "unreadable done"), "what is said while the work goes on"),
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
-    **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),
+    **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check", "Threshold.check normalisation"),
+                    "what is refused"),
+    "Threshold.select confidence": "tests/fits/test_learn_then_test.py",
     "Distribution.validate first_row": "tests/io/test_arrow.py",
     "write_ranking queries": "tests/cli/test_tables.py",
     "create weights": "tests/train/test_backbones.py",

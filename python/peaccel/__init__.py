@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         LogisticProbability,
         Prior,
         Selection,
+        Threshold,
     )
     from peaccel.fits.reliability_curve import ReliabilityCurve, reliability_curve
     from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
@@ -107,6 +108,7 @@ __all__ = [
     "Scaled",
     "ScoreChoice",
     "Selection",
+    "Threshold",
     "ThresholdChoice",
     "VonMisesFisher",
     "__version__",
@@ -188,7 +190,7 @@ _NAMES_OF = {
     "fits.plda": ("Plda",),
     "fits.records": (
         *("Calibration", "ConformalSets", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability"),
-        *("Prior", "Selection"),
+        *("Prior", "Selection", "Threshold"),
     ),
     "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),
     "retrieval.faiss": ("FaissReranker", "FirstStageReference", "first_stage_features", "first_stage_reference"),

@@ -43,6 +43,13 @@ class ChooseThreshold(LabelledFiles):
     have no right item."""
     far: str | None = None
     """Or, of --pairs: at most this share of pairs that do not match is accepted."""
+    p_target: str | None = None
+    """Or, of --pairs: the least detection cost (minDCF) where this share of pairs match, such as 1% or 0.05, on these
+    pairs; no promise of others."""
+    c_miss: float = 1.0
+    """With --p-target: cost of a matching pair that is refused."""
+    c_fa: float = 1.0
+    """With --p-target: cost of another pair that is accepted."""
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False
@@ -54,10 +61,13 @@ class ChooseThreshold(LabelledFiles):
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(ChooseThreshold, "peaccel choose-threshold", __doc__, arguments)
-    named = {name: getattr(task, name) for name in ("wrong", "fpir", "far")}
-    targets = {name: float(_share(name, text)) for name, text in named.items() if text is not None}
+    named = {name: getattr(task, name) for name in ("wrong", "fpir", "far", "p_target")}
+    asked = {name: f"--{name.replace('_', '-')}" for name, text in named.items() if text is not None}
+    targets = {name: float(_share(flag[2:], named[name])) for name, flag in asked.items()}
     if len(targets) > 1:
-        raise ValueError(f"expected one target, found {' and '.join(f'--{name}' for name in targets)}")
+        raise ValueError(f"expected one target, found {' and '.join(asked.values())}")
+    if "p_target" not in targets and (task.c_miss, task.c_fa) != (1, 1):
+        raise ValueError("--c-miss and --c-fa go with --p-target")
     delta = float(1 - _share("certainty", task.certainty))
     numbers, page, accept = outputs(task.out, task, "threshold.json", "report.html", "accept.json")
     found = _of_pairs(task, targets, delta) if task.pairs is not None else _of_searches(task, targets, delta)
@@ -82,6 +92,8 @@ def main(arguments: Sequence[str]) -> None:
 def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
     if "far" in targets:
         raise ValueError("--far is of --pairs; of searches it is --fpir")
+    if "p_target" in targets:
+        raise ValueError("--p-target is of --pairs")
     if task.prior is not None and scores.get(task.score).params.get("prior_var", 0) is not None:
         raise ValueError(f"--prior is for score llr without a prior of its own, got score {task.score}")
     queries, gallery, labels = sides(task, "--pairs")
@@ -108,7 +120,7 @@ def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) ->
     if "fpir" in targets:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
     pairs = io.read_scored_pairs(task.pairs)
-    return choose_pair_threshold(*pairs, **targets, delta=delta, seed=task.seed)
+    return choose_pair_threshold(*pairs, **targets, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
 
 
 def _next(task: ChooseThreshold, accept: Path) -> str:

@@ -22,6 +22,7 @@ __all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_
 Array = NDArray[Any]
 
 SURPRISING = 4  # standard deviations, beyond which chance is one time in 30,000
+LEVELS = 200  # thresholds among the pairs of either kind at which draws are counted
 
 
 @dataclass(frozen=True)
@@ -192,14 +193,8 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     >>> pe.metrics.equal_error_rate([0.9, 0.8, 0.7, 0.3, 0.6, 0.5, 0.2, 0.1], same=[1, 1, 1, 1, 0, 0, 0, 0])
     0.25
     """
-    accepted, right = _accepted(*as_pairs("equal_error_rate", scores, same))
-    false_accepts = np.concatenate([[0], accepted - right]) / (accepted[-1] - right[-1])
-    false_rejects = 1 - np.concatenate([[0], right]) / right[-1]
-    # The difference rises with the threshold, from -1 to 1.
-    gap = false_accepts - false_rejects
-    after = int(np.argmax(gap >= 0))
-    share = gap[after] / (gap[after] - gap[after - 1])
-    return float(false_accepts[after] - share * (false_accepts[after] - false_accepts[after - 1]))
+    _, far, tar = rates_over(*as_pairs("equal_error_rate", scores, same))
+    return float(equal_error_of(far, tar))
 
 
 def tar_at_far(
@@ -252,8 +247,7 @@ def tar_at_far(
     dtype = as_array(owner, "scores", scores, "(N,)").dtype.newbyteorder("=")
     numbers, flags = as_pairs(owner, scores, same)
     far = as_far(owner, far)
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
+    require_draws(owner, resamples, level)
     rejected, accepted = np.sort(numbers[~flags])[::-1], np.sort(numbers[flags])
     n, k = len(rejected), most_at(far, len(rejected))
     levels = np.append(rejected, -np.inf)  # of places; what lies above the level of place k may be accepted
@@ -270,18 +264,14 @@ def tar_at_far(
     def far_at(threshold: Array) -> Array:
         return above(rejected[::-1], threshold) / n
 
-    def interval(x: Array) -> tuple[float, float]:
-        low, high = np.quantile(x, [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
-
     return TarAtFar(
         far=far,
         attained_far=float(far_at(threshold)[0]),
-        attained_far_interval=interval(far_at(drawn)),
+        attained_far_interval=percentiles(far_at(drawn), level),
         tar=float(tar[0]),
-        tar_interval=interval(tars),
+        tar_interval=percentiles(tars, level),
         threshold=float(threshold[0]),
-        threshold_interval=interval(drawn),
+        threshold_interval=percentiles(drawn, level),
     )
 
 
@@ -290,6 +280,18 @@ def as_far(owner: str, far: float) -> float:
     if not 0 <= far <= 1:
         raise ValueError(f"{owner}: far is {far}, expected [0, 1]")
     return float(far)
+
+
+def require_draws(owner: str, resamples: int, level: float) -> None:
+    """Refuse less than one draw, and a level outside (0, 1)."""
+    if resamples < 1 or not 0 < level < 1:
+        raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
+
+
+def percentiles(drawn: Array, level: float) -> tuple[float, float]:
+    """The interval that holds a share of the draws, as much of the others on either side."""
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def most_at(rate: float, n: Any) -> Any:
@@ -348,6 +350,38 @@ def most_right(scores: Array, positive: Array) -> tuple[float, float]:
     best = int(np.argmax(decided))
     levels = np.concatenate([[np.inf], np.unique(scores)[:0:-1], [-np.inf]])
     return float(levels[best]), float(decided[best] / len(scores))
+
+
+def rates_over(scores: Array, same: Array) -> tuple[Array, Array, Array]:
+    """The different scores, highest first and infinity before them, with FAR and TAR at each of these thresholds."""
+    accepted, right = _accepted(scores, same)
+    far, tar = (np.concatenate([[0], count]) / count[-1] for count in (accepted - right, right))
+    return np.concatenate([[np.inf], np.unique(scores)[::-1]]), far, tar
+
+
+def equal_error_of(far: Array, tar: Array) -> Array:
+    """FAR where it is as large as 1 - TAR, both of which are [..., T], over falling thresholds from 0 to 1."""
+    gap = far - (1 - tar)  # rises, from -1 to 1
+    after = (gap >= 0).argmax(-1)[..., None]
+    (gap_before, gap_after), (low, high) = (
+        [np.take_along_axis(x, after - back, -1)[..., 0] for back in (1, 0)] for x in (gap, far)
+    )
+    return np.asarray(high - gap_after / (gap_after - gap_before) * (high - low))
+
+
+def counted_levels(scores: Array, same: Array) -> Array:
+    """Rising scores at which draws of pairs are counted: at ranks of either kind, denser where FAR is low."""
+    kinds = [np.sort(scores[of])[::-1] for of in (same, ~same)]
+    ranks = np.linspace(0, len(kinds[0]) - 1, LEVELS), np.geomspace(1, len(kinds[1]), LEVELS) - 1
+    return np.unique(np.concatenate([x[at.astype(np.int64)] for x, at in zip(kinds, ranks, strict=True)]))
+
+
+def drawn_shares(place: Array, same: Array, bins: int, resamples: int, seed: int) -> tuple[Array, Array]:
+    """[draws, bins] of pairs of two classes and of one, drawn apart: the share of them in each bin."""
+    rng = np.random.default_rng(seed)
+    both = (np.bincount(place[kind], minlength=bins) for kind in (~same, same))
+    of_two, of_one = (rng.multinomial(n.sum(), n / n.sum(), resamples) / n.sum() for n in both)
+    return of_two, of_one
 
 
 def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:
