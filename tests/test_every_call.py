@@ -1082,6 +1082,8 @@ ELSEWHERE = {
         *("ConfidenceResult", "Interval", "OpenSetResult", "RankedScore", "ScoreResult", "TemplateEvaluation"),
         *("TemplateResult", "ThresholdResult"))), "records of results"),
     "io.ScoredPairs": "what read_scored_pairs returns",
+    "io.Trials": "what read_trials returns",
+    "score_trials": "tests/evaluation/test_score_trials.py: of distributions alone",
     "io.check_output": "takes paths: tests/io/test_io.py",
     **dict.fromkeys((f"io.{name}" for name in io.__all__ if name.startswith("read_")),
                     "take files: tests/io/test_damaged_files.py"),

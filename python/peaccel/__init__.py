@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
     from peaccel.evaluation.evaluate import evaluate
     from peaccel.evaluation.results import Evaluation
+    from peaccel.evaluation.score_trials import score_trials
     from peaccel.evaluation.threshold_results import ThresholdChoice
     from peaccel.fits.calibrate import calibrate
     from peaccel.fits.conformal_sets import conformal_sets
@@ -148,6 +149,7 @@ __all__ = [
     "rerank",
     "rescore",
     "sample",
+    "score_trials",
     "scores",
     "search",
     "set_num_threads",
@@ -178,6 +180,7 @@ _NAMES_OF = {
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
     "evaluation.evaluate": ("evaluate",),
     "evaluation.results": ("Evaluation",),
+    "evaluation.score_trials": ("score_trials",),
     "evaluation.threshold_results": ("ThresholdChoice",),
     "fits.calibrate": ("calibrate",),
     "fits.conformal_sets": ("conformal_sets",),

@@ -255,7 +255,8 @@ WHAT_IS_RIGHT = {
 
 def test_lines_have_every_option_of_choose_threshold():
     targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa"}
-    known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT) | targets | {"strict"}
+    of_trials = {"trials", "ids", "enrolment", "rule", "cohort"}  # tests/evaluation/test_score_trials.py
+    known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT) | targets | of_trials | {"strict"}
     assert known == {f.name for f in fields(ChooseThreshold)}
 
 

@@ -131,6 +131,37 @@ def test_intervals_of_two_pairs():
     assert metrics.tar_at_far([9, 5, 2], [1, 0, 0], 0.5, level=0.4).threshold_interval == (5, 5)
 
 
+@pytest.mark.parametrize("scores, same", CASES[:12])
+def test_each_fold_is_decided_by_the_threshold_of_the_others(scores, same):
+    """LFW's protocol: ten folds in the order of the pairs, and the same folds by name, in any order."""
+    fold, shares = np.arange(200) // 20, []
+    for number in range(10):
+        threshold = metrics.best_threshold(scores[fold != number], same[fold != number])
+        shares.append(((scores[fold == number] >= threshold) == same[fold == number]).mean())
+    found = metrics.verification_accuracy(scores, same, folds=10)
+    assert found == pytest.approx(np.mean(shares), abs=1e-15) and found <= metrics.verification_accuracy(scores, same)
+    order = np.random.default_rng(0).permutation(200)
+    names = np.array([f"fold {number}" for number in fold])[order]
+    assert metrics.verification_accuracy(scores[order], same[order], folds=names) == pytest.approx(found, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"folds": 1}, "folds is 1, expected an integer from 2 to the 4 pairs"),
+        ({"folds": 5}, "folds is 5, expected an integer from 2 to the 4 pairs"),
+        ({"folds": 2.5}, "folds is 2.5, expected an integer"),
+        ({"folds": [0, 1]}, r"folds has shape \(2,\), expected \(4,\) like scores"),
+        ({"folds": [3, 3, 3, 3]}, "folds are all alike"),
+        ({"folds": ["a", None, "a", "b"]}, "1 of the 4 folds are missing"),
+        ({"folds": 2, "threshold": 0.5}, "threshold is given beside folds"),
+    ],
+)
+def test_folds_refuse(bad, message):
+    with pytest.raises(ValueError, match=f"verification_accuracy: {message}"):
+        metrics.verification_accuracy([4.0, 3, 2, 1], SAME, **bad)
+
+
 # -- detection costs ---------------------------------------------------------------------------------------------------
 
 COSTS = [(0.01, 1, 1), (0.05, 1, 1), (0.01, 10, 1), (0.5, 1, 1), (0.9, 1, 3)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._numbers import as_array, as_flags, as_numbers, require_length
+from peaccel.metrics._numbers import as_array, as_classes, as_flags, as_numbers, require_length
 
 __all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_far", "verification_accuracy"]
 
@@ -98,7 +98,9 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     return most_right(numbers, flags)[0]
 
 
-def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float | None = None) -> float:
+def verification_accuracy(
+    scores: ArrayLike, same: ArrayLike, threshold: float | None = None, *, folds: int | ArrayLike | None = None
+) -> float:
     """Share of pairs that are decided rightly.
 
     Parameters
@@ -107,20 +109,25 @@ def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float |
         As the module's docstring says.
     threshold
         None = the best for these very pairs, as published; `best_threshold` of other pairs makes a fair one.
+    folds
+        In place of a threshold, [N], the fold of each pair, or how many folds of equal length they lie in, one after
+        the other: each fold is decided by the best threshold of the others. LFW's protocol has 10, in the order of its
+        pairs.txt.
 
     Returns
     -------
-    In [0, 1]; without a threshold at least the share of the larger class.
+    In [0, 1]; without a threshold at least the share of the larger class; with folds the mean over folds.
 
     Raises
     ------
     ValueError
-        Lengths differ, a score is not finite, `same` has one class or another number than 0 and 1, or the threshold is
-        NaN.
+        Lengths differ, a score is not finite, `same` has one class or another number than 0 and 1, the threshold is
+        NaN, or is given beside folds, or there are fewer than two folds or fewer pairs than folds.
 
     References
     ----------
-    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 4.2.
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 4.2; Huang et al., Labeled Faces in the Wild,
+    2007 (folds).
 
     Examples
     --------
@@ -134,9 +141,25 @@ def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float |
 
     >>> pe.metrics.verification_accuracy(scores, same, threshold=0.65)
     0.5
+
+    Two folds, of which each is decided by the threshold of the other, 0.7 and 0.8:
+
+    >>> round(pe.metrics.verification_accuracy([0.9, 0.6, 0.8, 0.7, 0.1, 0.65], [1, 0, 1, 1, 0, 0], folds=2), 2)
+    0.83
     """
     owner = "verification_accuracy"
-    return accuracy(owner, *as_pairs(owner, scores, same), threshold)
+    numbers, flags = as_pairs(owner, scores, same)
+    if folds is None:
+        return accuracy(owner, numbers, flags, threshold)
+    if threshold is not None:
+        raise ValueError(f"{owner}: threshold is given beside folds, which find theirs, expected one of them")
+    fold = _folds(owner, folds, numbers)
+    shares = []
+    for number in range(fold.max() + 1):
+        mine = fold == number
+        of_others, _ = most_right(numbers[~mine], flags[~mine])
+        shares.append(((numbers[mine] >= of_others) == flags[mine]).mean())
+    return float(np.mean(shares))
 
 
 def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
@@ -273,6 +296,21 @@ def tar_at_far(
         threshold=float(threshold[0]),
         threshold_interval=percentiles(drawn, level),
     )
+
+
+def _folds(owner: str, folds: int | ArrayLike, scores: Array) -> Array:
+    """[N], the number of each pair's fold, from names or of parts one after the other."""
+    if np.ndim(folds):
+        names = as_classes(owner, "folds", folds)
+        require_length(owner, "folds", names, "scores", scores)
+        of = np.unique(names, return_inverse=True)[1]
+    elif isinstance(folds, int | np.integer) and 2 <= folds <= len(scores):
+        of = np.repeat(np.arange(folds), [len(part) for part in np.array_split(scores, folds)])
+    else:
+        raise ValueError(f"{owner}: folds is {folds}, expected an integer from 2 to the {len(scores)} pairs, or [N]")
+    if of.max() < 1:
+        raise ValueError(f"{owner}: folds are all alike, expected at least two")
+    return np.asarray(of)
 
 
 def as_far(owner: str, far: float) -> float:
