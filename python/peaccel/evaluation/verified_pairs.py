@@ -14,7 +14,7 @@ from peaccel.evaluation.formatting import six_digits
 from peaccel.evaluation.intervals import Interval, Resamples, ends, plainly
 from peaccel.metrics.detection_cost import Costs, least_and_actual, llr_costs
 from peaccel.metrics.equal_error import rate_and_threshold
-from peaccel.metrics.verification import counted_levels
+from peaccel.metrics.verification import at_far, counted_levels
 from peaccel.scores import Score
 
 __all__ = [
@@ -86,7 +86,7 @@ def verification(scores: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[
     if not len(same):
         return np.nan, np.nan, np.nan
     finite = np.clip(scores, -1e300, 1e300)
-    rate = metrics.tar_at_far(finite, same, FAR, resamples=1).tar
+    rate = at_far(finite, same, FAR).tar
     return metrics.roc_auc(finite, same), metrics.equal_error_rate(finite, same), rate
 
 
@@ -107,7 +107,7 @@ def verified(
         of_ratios = nothing if ratios else None
         return VerificationIntervals(nothing, nothing, nothing, np.nan, np.nan, nothing, of_ratios, of_ratios)
     finite = np.clip(scores, -1e300, 1e300)
-    rate = metrics.tar_at_far(finite, same, FAR, resamples=1)
+    rate = at_far(finite, same, FAR)
     costs = Costs(owner, p_target)
     cost, (equal, at_equal) = least_and_actual(finite, same, costs), rate_and_threshold(finite, same)
     drawn = _drawn(finite, same, resamples, costs, ratios)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,6 +75,11 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     One of the scores, the highest of several that are as good; infinity or minus infinity where it is best to reject or
     accept all.
 
+    Warns
+    -----
+    UserWarning
+        Scores look reversed, as distances are: their AUC is below one half by more than chance.
+
     Raises
     ------
     ValueError
@@ -95,6 +100,7 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     owner = "best_threshold"
     numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
+    warn_if_reversed(owner, "scores", numbers, flags)
     return most_right(numbers, flags)[0]
 
 
@@ -247,6 +253,11 @@ def tar_at_far(
     -------
     The rates, the threshold and their intervals, which are wide where N far is small.
 
+    Warns
+    -----
+    UserWarning
+        Scores look reversed, as for `best_threshold`.
+
     Raises
     ------
     ValueError
@@ -271,11 +282,11 @@ def tar_at_far(
     numbers, flags = as_pairs(owner, scores, same)
     far = as_far(owner, far)
     require_draws(owner, resamples, level)
+    warn_if_reversed(owner, "scores", numbers, flags)
     rejected, accepted = np.sort(numbers[~flags])[::-1], np.sort(numbers[flags])
     n, k = len(rejected), most_at(far, len(rejected))
     levels = np.append(rejected, -np.inf)  # of places; what lies above the level of place k may be accepted
-    threshold = lowest_above(np.sort(numbers), levels[[k]], dtype)
-    tar = above(accepted, threshold) / len(accepted)
+    found = at_far(numbers, flags, far, dtype)
 
     # The (k + 1)-th largest of a draw of N of N is the score whose place is the (k + 1)-th smallest of N uniform
     # numbers, and how many of the others a draw accepts is binomial: neither needs the draw itself.
@@ -289,11 +300,11 @@ def tar_at_far(
 
     return TarAtFar(
         far=far,
-        attained_far=float(far_at(threshold)[0]),
+        attained_far=found.attained_far,
         attained_far_interval=percentiles(far_at(drawn), level),
-        tar=float(tar[0]),
+        tar=found.tar,
         tar_interval=percentiles(tars, level),
-        threshold=float(threshold[0]),
+        threshold=found.threshold,
         threshold_interval=percentiles(drawn, level),
     )
 
@@ -311,6 +322,23 @@ def _folds(owner: str, folds: int | ArrayLike, scores: Array) -> Array:
     if of.max() < 1:
         raise ValueError(f"{owner}: folds are all alike, expected at least two")
     return np.asarray(of)
+
+
+class AtFar(NamedTuple):
+    """The threshold at a FAR, and the rates of these pairs there."""
+
+    threshold: float
+    tar: float
+    attained_far: float
+
+
+def at_far(scores: Array, same: Array, far: float, dtype: Any = np.float64) -> AtFar:
+    """The lowest of the scores, which are of a dtype, that accepts at most a share of the pairs of two classes."""
+    rejected, accepted = np.sort(scores[~same]), np.sort(scores[same])
+    levels = np.append(rejected[::-1], -np.inf)
+    threshold = lowest_above(np.sort(scores), levels[[most_at(far, len(rejected))]], dtype)
+    rates = (float(above(kind, threshold)[0] / len(kind)) for kind in (accepted, rejected))
+    return AtFar(float(threshold[0]), *rates)
 
 
 def as_far(owner: str, far: float) -> float:
@@ -363,13 +391,18 @@ def warn_if_reversed(owner: str, name: str, scores: Array, positive: Array) -> N
     """Say to the caller of the owner, which calls this, that scores look like distances: their AUC is below one half by
     more than chance, SURPRISING standard deviations of independent scores that say nothing (Mann & Whitney, 1947).
     """
-    count, won = len(scores), int(positive.sum())
-    if not 0 < won < count:
-        return
-    area = auroc(scores, positive)
-    if area < 0.5 - SURPRISING * math.sqrt((count + 1) / (12 * won * (count - won))):
+    if (area := area_of_reversed(scores, positive)) is not None:
         what = f"their AUC is {area:.3f}, below one half by more than chance; expected higher = more similar, or surer"
         warnings.warn(f"{owner}: {name} look reversed, as distances are: {what}", UserWarning, stacklevel=3)
+
+
+def area_of_reversed(scores: Array, positive: Array) -> float | None:
+    """The AUC where it is below one half by more than chance, else None."""
+    count, won = len(scores), int(positive.sum())
+    if not 0 < won < count:
+        return None
+    area = auroc(scores, positive)
+    return area if area < 0.5 - SURPRISING * math.sqrt((count + 1) / (12 * won * (count - won))) else None
 
 
 def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None) -> float:
