@@ -137,9 +137,8 @@ def _check_prior(task: ChooseThreshold) -> None:
 def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
     if "fpir" in targets:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
-    costs = {"c_miss": task.c_miss, "c_fa": task.c_fa}
     pairs = _scored_trials(task) if task.pairs is None else _scored_pairs(task, task.pairs)
-    return choose_pair_threshold(*pairs, **targets, **costs, delta=delta, seed=task.seed)
+    return choose_pair_threshold(*pairs, **targets, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
@@ -162,7 +161,7 @@ def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
         raise ValueError("--rule is of --enrolment, which is not given")
     _check_prior(task)
     trials = io.read_trials(task.trials)
-    found = score_trials(
+    scored = score_trials(
         distribution(task, task.embeddings),
         io.read_ids(task.ids),
         trials.enrol,
@@ -172,7 +171,7 @@ def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
         rule=task.rule,
         cohort=None if task.cohort is None else distribution(task, task.cohort),
     )
-    return io.ScoredPairs(found, trials.match, None)
+    return io.ScoredPairs(scored, trials.match, None)
 
 
 def _next(task: ChooseThreshold, accept: Path) -> str:

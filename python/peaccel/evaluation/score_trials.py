@@ -93,7 +93,7 @@ def score_trials(
     if cohort is not None and k < 2:
         raise ValueError(f"{owner}: k is {k}, expected at least 2 of the cohort")
     (enrolled, of_enrol), (tested, of_test) = (np.unique(x, return_inverse=True) for x in (first, second))
-    of_models = {name: (name,) for name in enrolled.tolist()}
+    of_models: dict[str, tuple[str, ...]] = {name: (name,) for name in enrolled.tolist()}
     if enrolment is not None:
         keys = np.array([str(key) for key in enrolment])
         _rows(owner, "enrol", enrolled, keys, "enrolment")

@@ -146,8 +146,8 @@ def _drawn(
     lost = costs.of(far, tar)
     at = len(levels) - int(np.searchsorted(levels, costs.threshold))
     # In every draw the pairs of a bin have their mean cost.
-    bits = np.bincount(places, llr_costs(scores, same), 2 * bins)
-    bits /= np.maximum(np.bincount(places, minlength=2 * bins), 1)
+    at_places = np.maximum(np.bincount(places, minlength=2 * bins), 1)
+    bits = np.bincount(places, llr_costs(scores, same), 2 * bins) / at_places
     cllr = (np.diff(far, axis=1) @ bits[:bins] + np.diff(tar, axis=1) @ bits[bins:]) / 2
     return auc, _at(far + tar, 1, far), _at(far, FAR, tar), lost.min(1), lost[:, at], cllr
 

@@ -113,8 +113,8 @@ def _calibrate_one(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset:
     mu, spread = (on_host(x, "calibrate", "d") for x in d.arrays)
     near = -by_blocks(square_distance, mu, *rows.T)
     if (area := area_of_reversed(near[np.isfinite(near)], same[np.isfinite(near)])) is not None:
-        found = f"pairs of one identity are further apart than others, by an AUC of {area:.3f}"
-        what = f"calibrate: labels look reversed: {found}; expected 1, or True, for one identity"
+        apart = f"pairs of one identity are further apart than others, by an AUC of {area:.3f}"
+        what = f"calibrate: labels look reversed: {apart}; expected 1, or True, for one identity"
         warnings.warn(what, UserWarning, stacklevel=4)  # where the user calls `calibrate`, of which `quiet` is a frame
     if kind == "normal_diagonal":
         differences = _Differences(mu, spread, first, second)

@@ -51,7 +51,7 @@ class PairLoss(Loss[D]):
     >>> d, labels = pe.Point(torch.eye(2)), torch.tensor([0, 1])
     >>> memory = pe.Point(torch.tensor([[1.0, 0.0], [0.6, 0.8]])), torch.tensor([0, 1])
     >>> round(Contrastive()(d, labels, reference=memory).item(), 3)
-    0.371
+    0.369
     """
 
     across: ClassVar[bool] = True
@@ -147,8 +147,8 @@ def _chosen(owner: str, labels: Tensor, others: Tensor, itself: bool, mined: Seq
                 )
     counts = []
     for rows, columns in ((anchors, positives), (of_negatives, negatives)):
-        count = torch.zeros(len(labels), len(others), device=labels.device)
-        counts.append(count.index_put_((rows, columns), torch.ones((), device=labels.device), accumulate=True))
+        none = torch.zeros(len(labels), len(others), device=labels.device)
+        counts.append(none.index_put_((rows, columns), none.new_ones(()), accumulate=True))
     return Chosen(counts[0], counts[1], (anchors, positives, negatives) if len(mined) == 3 else None, True)
 
 

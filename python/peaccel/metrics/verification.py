@@ -318,7 +318,7 @@ def _folds(owner: str, folds: int | ArrayLike, scores: Array) -> Array:
     elif isinstance(folds, int | np.integer) and 2 <= folds <= len(scores):
         of = np.repeat(np.arange(folds), [len(part) for part in np.array_split(scores, folds)])
     else:
-        raise ValueError(f"{owner}: folds is {folds}, expected an integer from 2 to the {len(scores)} pairs, or [N]")
+        raise ValueError(f"{owner}: folds is {folds!r}, expected an integer from 2 to the {len(scores)} pairs, or [N]")
     if of.max() < 1:
         raise ValueError(f"{owner}: folds are all alike, expected at least two")
     return np.asarray(of)

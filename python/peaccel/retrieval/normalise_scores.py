@@ -115,7 +115,8 @@ def normalise_scores(
         expected = "(Q, G), or (P,) with pairs" if pairs is None else "(P,) beside pairs"
         raise ValueError(f"{owner}: scores have shape {tuple(given.shape)}, expected {expected}")
     if pairs is not None:
-        return _of_pairs(given, queries, gallery, pairs)
+        of_pairs: ArrayT = _of_pairs(given, queries, gallery, pairs)
+        return of_pairs
     x, terms = cast(given, "float64"), []
     if queries is not None:
         mean, deviation = _moments("queries", queries, given, len(given))
