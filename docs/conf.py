@@ -72,8 +72,9 @@ html_theme_options = {
 MODULES = ["peaccel"] + [
     f"peaccel.{name}"
     for name in (
-        "scores", "special", "io", "metrics", "evaluation", "distributions.torch_distributions", "losses", "heads",
-        "train.backbones", "data", "methods", "published", "train", "hub", "retrieval.ray",
+        "scores", "special", "io", "metrics", "evaluation", "distributions.torch_distributions", "losses",
+        "losses.score_distance", "heads", "train.backbones", "data", "methods", "published", "train", "hub",
+        "retrieval.ray",
     )
 ]  # fmt: skip
 EXPORTED = {name: importlib.import_module(name).__all__ for name in MODULES}

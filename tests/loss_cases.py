@@ -7,6 +7,7 @@ import own_loss_cases
 from own_loss_cases import CLASSES, DIM, DIRECTIONS, KINDS, OF_CLASSES
 
 from peaccel import losses
+from peaccel.losses._between import PairLoss
 from peaccel.losses.margin import ClassDirections
 from peaccel.published import (
     bayesian_triplet_listing,
@@ -38,6 +39,6 @@ def classes(base=losses.Loss):
     for module in pkgutil.iter_modules(losses.__path__):
         importlib.import_module(f"{losses.__name__}.{module.name}")
     for own in base.__subclasses__():
-        if own.__module__.startswith("peaccel.") and own is not ClassDirections:
+        if own.__module__.startswith("peaccel.") and own not in (ClassDirections, PairLoss):
             yield own
         yield from classes(own)

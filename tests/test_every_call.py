@@ -667,7 +667,7 @@ def choose_threshold(h):
     return pe.choose_threshold(d, None, h.labels(6 * h.n), wrong=0.5), None
 
 
-@call("choose_pair_threshold")
+@of_record("choose_pair_threshold", "Threshold")
 def choose_pair_threshold(h):
     return pe.choose_pair_threshold(h.floats(9 * h.n), h.flags(9 * h.n), h.labels(9 * h.n, 99), wrong=0.5), None
 
@@ -838,6 +838,30 @@ def tar_at_far(h):
         return tuple(mine.values())
 
     return result, want
+
+
+@of_record("metrics.detection_cost", "metrics.DetectionCost")
+def detection_cost(h):
+    scores, same, p = h.floats(h.n), h.flags(h.n), h.pick([0.01, 0.5, 0.9])
+    result = metrics.detection_cost(scores, same, p, resamples=5)
+
+    def want():
+        (s,) = wide(scores)
+        at = [np.inf, *s.tolist()]
+        costs = [p * (s[same] < t).mean() + (1 - p) * (s[~same] >= t).mean() for t in at]
+        mine = dataclasses.asdict(result) | {"min_dcf": min(costs) / min(p, 1 - p)}
+        return tuple(mine.values())
+
+    return result, want
+
+
+@of_record("metrics.equal_error", "metrics.EqualError")
+def equal_error(h):
+    scores, same = h.floats(h.n), h.flags(h.n)
+    result = metrics.equal_error(scores, same, resamples=5)
+    return result, lambda: tuple(
+        (dataclasses.asdict(result) | {"rate": metrics.equal_error_rate(scores, same)}).values()
+    )
 
 
 @of_record("metrics.reject_verification", "metrics.RejectVerification")
@@ -1093,6 +1117,8 @@ ELSEWHERE = {
         *("ConfidenceResult", "Interval", "OpenSetResult", "RankedScore", "ScoreResult", "TemplateEvaluation"),
         *("TemplateResult", "ThresholdResult"))), "records of results"),
     "io.ScoredPairs": "what read_scored_pairs returns",
+    "io.Trials": "what read_trials returns",
+    "score_trials": "tests/evaluation/test_score_trials.py: of distributions alone",
     "io.check_output": "takes paths: tests/io/test_io.py",
     **dict.fromkeys((f"io.{name}" for name in io.__all__ if name.startswith("read_")),
                     "take files: tests/io/test_damaged_files.py"),

@@ -55,6 +55,8 @@ def verbs_of_arrays(d: pe.Normal[Numpy], rows: NDArray[np.int64]) -> None:
     assert_type(pe.merge([ranking, ranking], k=2, offsets=[0, 3]), pe.Ranking[Numpy])
     assert_type(pe.normalise_scores(ranking, queries=d.mu), pe.Ranking[Numpy])
     assert_type(pe.normalise_scores(d.mu, gallery=d.mu), Numpy)
+    assert_type(pe.normalise_scores(d.mu, gallery=d.mu, pairs=d.mu), Numpy)
+    assert_type(pe.score_trials(d, ["a", "b"], ["a"], ["b"]), NDArray[np.float64])
     scores, ids = ranking
     assert_type(scores, Numpy)
     assert_type(ids, Numpy)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
     from peaccel.evaluation.evaluate import evaluate
     from peaccel.evaluation.results import Evaluation
+    from peaccel.evaluation.score_trials import score_trials
     from peaccel.evaluation.threshold_results import ThresholdChoice
     from peaccel.fits.calibrate import calibrate
     from peaccel.fits.conformal_sets import conformal_sets
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         LogisticProbability,
         Prior,
         Selection,
+        Threshold,
     )
     from peaccel.fits.reliability_curve import ReliabilityCurve, reliability_curve
     from peaccel.retrieval.duplicates import duplicates
@@ -110,6 +112,7 @@ __all__ = [
     "Scaled",
     "ScoreChoice",
     "Selection",
+    "Threshold",
     "ThresholdChoice",
     "VonMisesFisher",
     "__version__",
@@ -150,6 +153,7 @@ __all__ = [
     "rerank",
     "rescore",
     "sample",
+    "score_trials",
     "scores",
     "search",
     "search_above",
@@ -181,6 +185,7 @@ _NAMES_OF = {
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
     "evaluation.evaluate": ("evaluate",),
     "evaluation.results": ("Evaluation",),
+    "evaluation.score_trials": ("score_trials",),
     "evaluation.threshold_results": ("ThresholdChoice",),
     "fits.calibrate": ("calibrate",),
     "fits.conformal_sets": ("conformal_sets",),
@@ -193,7 +198,7 @@ _NAMES_OF = {
     "fits.plda": ("Plda",),
     "fits.records": (
         *("Calibration", "ConformalSets", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability"),
-        *("Prior", "Selection"),
+        *("Prior", "Selection", "Threshold"),
     ),
     "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),
     "retrieval.duplicates": ("duplicates",),

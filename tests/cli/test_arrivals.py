@@ -106,7 +106,7 @@ SIDES = "evaluate --queries q.npz --gallery g.npz --out o"
 ALONE = "evaluate --embeddings q.npz --out o"
 BETWEEN = (
     f"{SIDES} --query-labels y.npy --gallery-labels z.npy --scores cosine,llr,neg_sq_l2 --prior prior.json "
-    "--calibration fit.json --pairs pairs.npy --quality quality.npy --novel novel.npz "
+    "--calibration fit.json --pairs pairs.npy --p-target 0.2 --quality quality.npy --novel novel.npz "
     "--novel-labels of_novel.npy --images images.npy "
     "--gallery-images gallery_images.npy --seed 3"
 )
@@ -146,7 +146,7 @@ def test_an_evaluation_of_two_sides_is_that_of_its_files(here, capsys, monkeypat
     scores = pe.scores.cosine, LLR, pe.scores.neg_sq_l2
     named = {"pairs": "pairs", "quality": "quality", "novel_labels": "of_novel"}
     named = {name: ARRAYS[key] for name, key in named.items()}
-    expected = pe.evaluate(q, g, (Y, Z), scores, **named, novel=novel, seed=3)
+    expected = pe.evaluate(q, g, (Y, Z), scores, **named, novel=novel, p_target=0.2, seed=3)
     assert written("o/results.json") == saved(expected)
     (result, confidence, quality, images, of_novel), _ = shown[0]
     assert saved(result) == saved(expected) and np.array_equal(quality, ARRAYS["quality"])
@@ -254,9 +254,10 @@ WHAT_IS_RIGHT = {
 
 
 def test_lines_have_every_option_of_choose_threshold():
-    assert options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT) | {"wrong", "fpir", "far", "strict"} == {
-        f.name for f in fields(ChooseThreshold)
-    }
+    targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa"}
+    of_trials = {"trials", "ids", "enrolment", "rule", "cohort"}  # tests/evaluation/test_score_trials.py
+    known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT) | targets | of_trials | {"strict"}
+    assert known == {f.name for f in fields(ChooseThreshold)}
 
 
 @pytest.mark.parametrize("line", WHAT_IS_RIGHT)
@@ -279,7 +280,14 @@ def test_a_threshold_of_two_sides_is_that_of_its_files(here, capsys, words, targ
         assert io.read_fit("o/accept.json") == found.accept
 
 
-@pytest.mark.parametrize(("words", "target"), [("--wrong 0.4", {"wrong": 0.4}), ("--far 45%", {"far": 0.45})])
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        ("--wrong 0.4", {"wrong": 0.4}),
+        ("--far 45%", {"far": 0.45}),
+        ("--p-target 45% --c-miss 2 --c-fa 3", {"p_target": 0.45, "c_miss": 2.0, "c_fa": 3.0}),
+    ],
+)
 def test_a_threshold_of_pairs_is_that_of_their_file(here, capsys, words, target):
     match, groups = RNG.random(300) < 0.5, RNG.integers(0, 60, 300)
     scores = match + RNG.normal(size=300)

@@ -90,14 +90,14 @@ def test_crops_are_of_the_seed(capsys, folder):
     assert not np.array_equal(*found)
 
 
-@pytest.mark.parametrize(("side", "shorter"), [(112, 112), (224, 256)])
+@pytest.mark.parametrize(("side", "shorter"), [(112, 112), (224, 256), (224, 235), (224, 224)])
 def test_only_training_images_are_augmented_and_in_the_passes_of_training_alone(folder, tmp_path, side, shorter):
     rng = np.random.default_rng(0)
     for part in ("train", "validation", "test", "query", "gallery"):
         (tmp_path / part / "c").mkdir(parents=True)
         for i in range(8):
             Image.fromarray(rng.integers(0, 255, (60, 50, 3), np.uint8)).save(tmp_path / part / "c" / f"{i}.png")
-    expected = ImageInput((side, side), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    expected = ImageInput((side, side), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), {235: 0.95, 224: 1.0}.get(shorter, 0.875))
     parts = sources.open_items("folder", tmp_path, 0, expected)
     normalisation = transforms.Normalisation(expected.mean, expected.std)
     plain = transforms.face_transform(side) if side == 112 else transforms.eval_transform(normalisation, shorter, side)

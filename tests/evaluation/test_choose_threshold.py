@@ -280,6 +280,10 @@ REFUSED = [
     (lambda: pe.choose_pair_threshold(S, YES, SIX[:4]), "choose_pair_threshold: groups have shape (4,), expected (6,)"),
     (lambda: pe.choose_pair_threshold(S, YES, SIX * 0), "choose_pair_threshold: scores are of one of the groups"),
     (lambda: pe.choose_pair_threshold(S, YES, far=2.0), "choose_pair_threshold: far is 2.0, expected a number between"),
+    (lambda: pe.choose_pair_threshold(S, YES, p_target=1.0), "choose_pair_threshold: p_target is 1.0, expected a"),
+    (lambda: pe.choose_pair_threshold(S, YES, p_target=0.1, far=0.1), "choose_pair_threshold: far and p_target are"),
+    (lambda: pe.choose_pair_threshold(S, YES, p_target=0.1, c_fa=-1), "choose_pair_threshold: c_fa is -1, expected a"),
+    (lambda: pe.choose_pair_threshold(S, YES > -1, p_target=0.1), "choose_pair_threshold: p_target needs pairs"),
     (lambda: pe.choose_pair_threshold(S, YES > -1, far=0.1), "choose_pair_threshold: far needs pairs"),
     (lambda: pe.choose_pair_threshold(S, YES, wrong=0.1, far=0.1), "choose_pair_threshold: wrong and far are given"),
 ]  # fmt: skip
@@ -474,6 +478,31 @@ def test_scored_pairs_end_in_a_line_of_python(folder, capsys):
     equal(io.read_fit("o/accept.json"), pe.limit_false_matches(scores[~match], 0.01, 0.05, groups[~match]))
 
 
+def test_the_least_detection_cost_is_chosen_and_kept_without_a_promise(folder, capsys):
+    code, out, err = run(capsys, "choose-threshold --pairs pairs.csv --p-target 20% --c-miss 3 --out o")
+    assert code == 0, err
+    scores, match, _ = io.read_scored_pairs("pairs.csv")
+    cost = metrics.detection_cost(scores, match, 0.2, c_miss=3)
+    point = metrics.equal_error(scores, match)
+    assert io.read_fit("o/accept.json").threshold == cost.threshold
+    assert f"Accept pairs that score at least {cost.threshold:.6g}: no threshold costs less on these" in out
+    assert "where 20 % of the pairs match, a miss costs 3 and a false acceptance 1" in out
+    assert "Of others it promises nothing." in out and "<h2>Detection cost</h2>" in Path("o/report.html").read_text()
+    saved = json.loads(Path("o/threshold.json").read_text())["cost"]
+    assert (saved["min_dcf"]["value"], saved["min_dcf"]["low"]) == (cost.min_dcf, cost.min_dcf_interval[0])
+    assert (saved["cllr"]["value"], saved["actual_dcf"]["value"]) == (cost.cllr, cost.actual_dcf)
+    assert (saved["eer_threshold"], saved["equal_error_rate"]["value"]) == (point.threshold, point.rate)
+
+
+@pytest.mark.parametrize(("p_target", "kept"), [(1e-9, [False] * 4), (1 - 1e-9, [True] * 4)])
+def test_where_no_threshold_costs_less_all_are_refused_or_accepted(tmp_path, p_target, kept):
+    scores, match = np.array([0.2, 0.4, 0.6, 0.8]), [1, 0, 1, 0]
+    found = pe.choose_pair_threshold(scores, match, p_target=p_target)
+    assert ("Accept all pairs" if kept[0] else "Refuse all pairs") in found.sentence()
+    io.write_fit(tmp_path / "accept.json", found.accept)
+    assert io.read_fit(tmp_path / "accept.json")(scores).tolist() == found.accept(scores).tolist() == kept
+
+
 def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_accepted(folder, capsys):
     code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --out o")
     assert code == 0 and "Name a target" in out and not Path("o/accept.json").exists()
@@ -503,6 +532,10 @@ def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_ac
         ("--out o", "expected one of these together: --embeddings --labels; "),
         ("--queries q.npy --out o", "expected one of these together: --embeddings --labels; "),
         ("--embeddings q.npy --labels yg.npy --out o", "choose_threshold: labels has shape (560,), expected (660,)"),
+        (f"{OF_POINTS} --p-target 1%", "--p-target is of --pairs and --trials"),
+        ("--pairs pairs.csv --p-target 2 --out o", "--p-target is '2', expected a share between 0 and 1"),
+        ("--pairs pairs.csv --p-target 1% --far 1% --out o", "expected one target, found --far and --p-target"),
+        ("--pairs pairs.csv --far 1% --c-miss 10 --out o", "--c-miss and --c-fa go with --p-target"),
         ("--pairs pairs.csv --fpir 1% --out o", "--fpir is of searches; of --pairs it is --far"),
         ("--pairs pairs.csv --queries q.npy --out o", "--pairs are scored already and stand alone, found --queries"),
         ("--pairs pairs.csv --score mls --out o", "--pairs are scored already and stand alone, found --score"),

@@ -144,8 +144,8 @@ def test_intervals_of_pairs_are_those_of_both_classes_drawn(monkeypatch):
     """Against weights n m of a pair of classes that are drawn n and m times; and wider than those of pairs apart."""
     monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 400)
     scores, same, classes = scored_pairs(0)
-    found = verifying.verified(scores, same, Resamples(classes, 0), "scores")
-    apart = verifying.verified(scores, same, Resamples(np.arange(len(same)), 0), "scores")
+    found = verifying.verified(scores, same, Resamples(classes, 0), "test", pe.scores.neg_sq_l2)
+    apart = verifying.verified(scores, same, Resamples(np.arange(len(same)), 0), "test", pe.scores.neg_sq_l2)
     rng, aucs = np.random.default_rng(1), []
     order = np.argsort(-scores)
     for _ in range(200):
@@ -155,7 +155,8 @@ def test_intervals_of_pairs_are_those_of_both_classes_drawn(monkeypatch):
         aucs.append(np.trapezoid(tar, far))
     low, high = np.quantile(aucs, [0.025, 0.975])
     assert [found.roc_auc.low, found.roc_auc.high] == pytest.approx([low, high], abs=(high - low) / 5)
-    for name in ("roc_auc", "equal_error_rate", "tar_at_far"):
+    assert found.actual_dcf is None and found.cllr is None  # distances are no log-likelihood ratios
+    for name in ("roc_auc", "equal_error_rate", "tar_at_far", "min_dcf"):
         by_class, by_pair = getattr(found, name), getattr(apart, name)
         assert by_class.low < by_class.value < by_class.high
         assert by_class.high - by_class.low > 1.5 * (by_pair.high - by_pair.low), name
@@ -167,9 +168,33 @@ def test_intervals_of_pairs_hold_what_is_of_other_classes(monkeypatch):
     held = []
     for seed in range(40):
         scores, same, classes = scored_pairs(seed)
-        x = verifying.verified(scores, same, Resamples(classes, seed), "scores").roc_auc
+        x = verifying.verified(scores, same, Resamples(classes, seed), "test", pe.scores.neg_sq_l2).roc_auc
         held.append(x.low <= large <= x.high)
     assert np.mean(held) >= 0.84  # of 0.95, less three standard errors of 40 runs
+
+
+def test_costs_of_an_evaluation_are_those_of_its_pairs():
+    x, labels = embedded(0)
+    d = pe.Normal(x, np.full(len(x), 0.25))
+    found = pe.evaluate(d, None, labels, ["cosine", "llr:prior_var=1"], p_target=0.1)
+    assert found.p_target == 0.1 and "p_target 0.1" in found.summary()
+    one, other = np.nonzero(~np.eye(len(x), dtype=bool))
+    for score, result in zip(("cosine", "llr:prior_var=1"), found.scores, strict=True):
+        scores, same = pe.pairwise(d, d, score)[one, other], labels[one] == labels[other]
+        cost, point = metrics.detection_cost(scores, same, 0.1), metrics.equal_error(scores, same)
+        assert result.min_dcf.value == pytest.approx(cost.min_dcf, abs=1e-12)
+        assert result.eer_threshold == pytest.approx(point.threshold)
+        assert result.min_dcf.low < result.min_dcf.value < result.min_dcf.high
+        width = result.min_dcf.high - result.min_dcf.low
+        assert width > 1.5 * np.ptp(cost.min_dcf_interval)  # pairs of a class are not independent
+        if score != "cosine":
+            assert result.cllr.value == pytest.approx(cost.cllr) and result.cllr.low < cost.cllr < result.cllr.high
+            assert result.actual_dcf.value == pytest.approx(cost.actual_dcf)
+            assert result.actual_dcf.low < cost.actual_dcf < result.actual_dcf.high
+    assert found.scores[0].cllr is None and "Cllr" in str(found)
+    assert "Cllr" not in str(pe.evaluate(d, None, labels, "cosine"))
+    with pytest.raises(ValueError, match="evaluate: p_target is 1, expected a probability between 0 and 1"):
+        pe.evaluate(d, None, labels, p_target=1)
 
 
 def test_tar_is_of_all_pairs_of_two_classes_or_left_out():

@@ -13,6 +13,9 @@ SCORES = RNG.normal(size=400) + 1.5 * MATCH
 
 CALLS = {
     "learn_then_test": lambda sign: pe.learn_then_test(sign * SCORES, MATCH, np.arange(400), 0.1),
+    "best_threshold": lambda sign: pe.metrics.best_threshold(sign * SCORES, MATCH),
+    "tar_at_far": lambda sign: pe.metrics.tar_at_far(sign * SCORES, MATCH, 0.1),
+    "choose_pair_threshold, cost": lambda sign: pe.choose_pair_threshold(sign * SCORES, MATCH, p_target=0.1),
     "choose_pair_threshold": lambda sign: pe.choose_pair_threshold(sign * SCORES, MATCH, far=0.1),
     "choose_pair_threshold, wrong": lambda sign: pe.choose_pair_threshold(sign * SCORES, MATCH, wrong=0.1),
 }
@@ -27,6 +30,22 @@ def test_reversed_scores_are_told_and_others_are_not(call):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         CALLS[call](1)
+
+
+def test_calibrate_says_that_labels_are_reversed():
+    labels, pairs = np.arange(100).repeat(2), np.argwhere(np.triu(np.ones((200, 200)), 1))
+    mu = RNG.normal(size=(100, 8))[labels] + 0.3 * RNG.normal(size=(200, 8))
+    d, same = pe.Normal(mu, np.full(200, 0.09)), labels[pairs[:, 0]] == labels[pairs[:, 1]]
+    message = (
+        r"^calibrate: labels look reversed: pairs of one identity are further apart than others, by an AUC of 0\.0"
+    )
+    with pytest.warns(UserWarning, match=message) as told:
+        pe.calibrate(d, pairs, ~same)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pe.calibrate(d, pairs, same)
+        pe.calibrate(d, pairs[same], same[same])
 
 
 def test_evaluate_says_that_a_score_separates_pairs_the_wrong_way_round():

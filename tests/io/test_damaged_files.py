@@ -131,6 +131,8 @@ def of_texts():
     yield Case(
         "p.csv", lambda at: (at / "p.csv").write_text("score,match,group\n0.9,1,ann\n0.2,0,bob\n"), io.read_scored_pairs
     )
+    yield Case("trials", lambda at: (at / "trials").write_text("1 ann u1\n0 ann u2\n"), io.read_trials)
+    yield Case("spk2utt", lambda at: (at / "spk2utt").write_text("ann u1 u2\nbob u3\n"), io.read_enrolment)
     fits = {
         "prior": pe.Prior(np.array([0.5, 0.25]), 0.25),
         "calibration": pe.Calibration(4.0, 0.01, "Normal", (0.5, -1.0)),

@@ -21,6 +21,7 @@ from peaccel.fits.records import (
     LogisticProbability,
     Prior,
     Selection,
+    Threshold,
 )
 
 D = make("normal_diagonal", 12, 4)
@@ -43,6 +44,8 @@ FITS = [
     Selection(float("inf"), 0.05, 0.1, 20, 0, 0),
     FalseMatchLimit(1 / 3, 0.01, 0.05, 300, 0),
     FalseMatchLimit(float("inf"), 0.01, 0.05, 3, 0),
+    Threshold(threshold=-1 / 3, of="pairs", fitted_on="300 pairs"),
+    Threshold(threshold=float("inf")),
     ConformalSets(1 / 3, 0.1, 200, "answerable"),
     ConformalSets(float("inf"), 0.1, 8, "all"),
     -1 / 3,

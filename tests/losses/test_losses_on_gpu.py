@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 import peaccel as pe
 from peaccel import losses
 from peaccel.losses import _batch
+from peaccel.losses._between import PairLoss
 
 WAIT = {
     "aten._local_scalar_dense.default",
@@ -86,6 +87,23 @@ def test_no_loss_asks_a_gpu_for_a_value(captured, make, settings, kind, seed):
         labels = torch.empty(8, dtype=torch.int64, device="cuda")
         value = on("cuda", loss)(KINDS[kind](mu, spread), labels, seed=seed)
     assert mode is not None and value.is_cuda and value.shape == () and value.requires_grad
+
+
+@EVERY
+@pytest.mark.parametrize("mined", [0, 3, 4])
+def test_no_loss_of_a_reference_asks_a_gpu_for_a_value(captured, make, settings, kind, mined):
+    if not issubclass(make, PairLoss):
+        return
+    pe.enable_torch()
+    loss = make(**settings)
+    with FakeTensorMode(), NothingIsSent(), NothingWaits():
+        sides = []
+        for n in (8, 20):
+            leaves = [torch.empty(shape, device="cuda", requires_grad=True) for shape in ((n, DIM), n)]
+            sides.append((KINDS[kind](*leaves), torch.empty(n, dtype=torch.int64, device="cuda")))
+        rows = [torch.empty(5, dtype=torch.int64, device="cuda") for _ in range(mined)] or None
+        value = on("cuda", loss)(*sides[0], seed=3, reference=sides[1], mined=rows)
+    assert value.is_cuda and value.shape == () and value.requires_grad
 
 
 @pytest.mark.one_in(4)

@@ -9,6 +9,7 @@ from torch import multiprocessing
 
 import peaccel as pe
 from peaccel.losses import NegativeMLS, ProxyAnchor
+from peaccel.losses._between import PairLoss
 
 # ProxyAnchor is tested with the other losses over proxies, tests/losses/test_losses_proxies.py.
 CASES = [case for case in OF_ALL if case[0].across and case[0] is not ProxyAnchor]
@@ -45,7 +46,10 @@ def shared_gradients(case, rows):
     inputs = torch.randn(len(LABELS), 5, dtype=torch.float64)[rows]
     weights = [torch.randn(5, DIM, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     loss = make(**settings)
-    value = loss(distribution(kind, inputs @ weights[0], (inputs @ weights[1]).exp()), LABELS[rows], seed=7)
+    d = distribution(kind, inputs @ weights[0], (inputs @ weights[1]).exp())
+    value = loss(d, LABELS[rows], seed=7)
+    if isinstance(loss, PairLoss):  # each process has its part of a second set, too
+        value = value + loss(d, LABELS[rows], seed=7, reference=(d, LABELS[rows]))
     value.backward()
     leaves = (*weights, *loss.parameters())
     return value.item(), [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]

@@ -131,6 +131,147 @@ def test_intervals_of_two_pairs():
     assert metrics.tar_at_far([9, 5, 2], [1, 0, 0], 0.5, level=0.4).threshold_interval == (5, 5)
 
 
+@pytest.mark.parametrize("scores, same", CASES[:12])
+def test_each_fold_is_decided_by_the_threshold_of_the_others(scores, same):
+    """LFW's protocol: ten folds in the order of the pairs, and the same folds by name, in any order."""
+    fold, shares = np.arange(200) // 20, []
+    for number in range(10):
+        threshold = metrics.best_threshold(scores[fold != number], same[fold != number])
+        shares.append(((scores[fold == number] >= threshold) == same[fold == number]).mean())
+    found = metrics.verification_accuracy(scores, same, folds=10)
+    assert found == pytest.approx(np.mean(shares), abs=1e-15) and found <= metrics.verification_accuracy(scores, same)
+    order = np.random.default_rng(0).permutation(200)
+    names = np.array([f"fold {number}" for number in fold])[order]
+    assert metrics.verification_accuracy(scores[order], same[order], folds=names) == pytest.approx(found, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"folds": 1}, "folds is 1, expected an integer from 2 to the 4 pairs"),
+        ({"folds": 5}, "folds is 5, expected an integer from 2 to the 4 pairs"),
+        ({"folds": 2.5}, "folds is 2.5, expected an integer"),
+        ({"folds": [0, 1]}, r"folds has shape \(2,\), expected \(4,\) like scores"),
+        ({"folds": [3, 3, 3, 3]}, "folds are all alike"),
+        ({"folds": ["a", None, "a", "b"]}, "1 of the 4 folds are missing"),
+        ({"folds": 2, "threshold": 0.5}, "threshold is given beside folds"),
+    ],
+)
+def test_folds_refuse(bad, message):
+    with pytest.raises(ValueError, match=f"verification_accuracy: {message}"):
+        metrics.verification_accuracy([4.0, 3, 2, 1], SAME, **bad)
+
+
+# -- detection costs ---------------------------------------------------------------------------------------------------
+
+COSTS = [(0.01, 1, 1), (0.05, 1, 1), (0.01, 10, 1), (0.5, 1, 1), (0.9, 1, 3)]
+
+
+def dcf_by_nist(scores, same, p_target, c_miss, c_fa):
+    """NIST's plan, threshold by threshold: costs over that of the better decision without scores."""
+    costs = {}
+    for t in [math.inf, *sorted(scores, reverse=True)]:
+        p_miss = np.mean([score < t for score in scores[same == 1]])
+        p_fa = np.mean([score >= t for score in scores[same == 0]])
+        costs[t] = c_miss * p_target * p_miss + c_fa * (1 - p_target) * p_fa
+    return {t: cost / min(c_miss * p_target, c_fa * (1 - p_target)) for t, cost in costs.items()}
+
+
+def min_dcf_by_voxceleb(scores, same, p_target, c_miss, c_fa):
+    """The lines of VoxCeleb's and Kaldi's compute_min_dcf: each score in rising order is the threshold after it."""
+    labels = np.asarray(same)[np.argsort(scores)]
+    fnrs = np.cumsum(labels == 1) / (labels == 1).sum()
+    fprs = 1 - np.cumsum(labels == 0) / (labels == 0).sum()
+    costs = c_miss * fnrs * p_target + c_fa * fprs * (1 - p_target)
+    return costs.min() / min(c_miss * p_target, c_fa * (1 - p_target))
+
+
+@pytest.mark.parametrize("p_target, c_miss, c_fa", COSTS)
+@pytest.mark.parametrize("scores, same", CASES)
+def test_detection_costs_against_all_thresholds(scores, same, p_target, c_miss, c_fa):
+    found = metrics.detection_cost(scores, same, p_target, c_miss=c_miss, c_fa=c_fa, resamples=10)
+    costs = dcf_by_nist(scores, same, p_target, c_miss, c_fa)
+    assert found.min_dcf == pytest.approx(min(costs.values()), abs=1e-12) and found.min_dcf <= 1 + 1e-12
+    least = max(t for t, cost in costs.items() if cost <= min(costs.values()) + 1e-12)
+    assert found.threshold == (-math.inf if least == scores.min() else least)
+    assert found.bayes_threshold == pytest.approx(math.log(c_fa * (1 - p_target) / (c_miss * p_target)), abs=1e-12)
+    above = [t for t in costs if t >= found.bayes_threshold]
+    assert found.actual_dcf == pytest.approx(costs[min(above)], abs=1e-12) and found.actual_dcf >= found.min_dcf - 1e-12
+    if len(set(scores)) == len(scores):
+        accept_all = c_fa * (1 - p_target) / min(c_miss * p_target, c_fa * (1 - p_target))
+        theirs = min(min_dcf_by_voxceleb(scores, same, p_target, c_miss, c_fa), accept_all)
+        assert found.min_dcf == pytest.approx(theirs, abs=1e-12)
+
+
+@pytest.mark.parametrize("scores, same", CASES)
+def test_cllr_against_its_definition(scores, same):
+    targets = [math.log2(1 + math.exp(-score)) for score in scores[same == 1]]
+    others = [math.log2(1 + math.exp(score)) for score in scores[same == 0]]
+    expected = (sum(targets) / len(targets) + sum(others) / len(others)) / 2
+    assert metrics.detection_cost(scores, same, resamples=1).cllr == pytest.approx(expected, abs=1e-12)
+
+
+def test_known_costs():
+    """Ratios that say nothing cost 1 bit and 1 decision; so sure that they overflow, nothing, or what they err by."""
+    nothing = metrics.detection_cost([0, 0, 0, 0], SAME)
+    assert (nothing.cllr, nothing.min_dcf, nothing.actual_dcf, nothing.threshold) == (1, 1, 1, math.inf)
+    sure = metrics.detection_cost([2000, 1000, -1000, -2000], SAME)
+    assert (sure.cllr, sure.min_dcf, sure.actual_dcf, sure.threshold) == (0, 0, 0, 1000)
+    wrong = metrics.detection_cost([-1000.0, 1000], [1, 0])
+    assert wrong.cllr == pytest.approx(1000 / math.log(2)) and (wrong.min_dcf, wrong.actual_dcf) == (1, 100)
+    # LLRs of two normals, at distance d and variance 1 of either: at p = 1/2 the least cost is 2 Phi(-d / 2).
+    rng, d = np.random.default_rng(0), 2.0
+    x, same = np.concatenate([rng.normal(d, 1, 200_000), rng.normal(0, 1, 200_000)]), np.arange(400_000) < 200_000
+    found = metrics.detection_cost(d * x - d * d / 2, same, 0.5, resamples=20)
+    assert found.min_dcf == pytest.approx(math.erfc(d / 2 / math.sqrt(2)), abs=0.003)
+    assert found.actual_dcf == pytest.approx(found.min_dcf, abs=0.001) and found.bayes_threshold == 0
+    assert metrics.equal_error(x, same, resamples=1).threshold == pytest.approx(d / 2, abs=0.02)
+
+
+def test_intervals_of_costs_against_a_bootstrap_of_the_pairs():
+    rng = np.random.default_rng(1)
+    positive, negative = rng.normal(2.5, 2, 300), rng.normal(-2.5, 2, 900)
+    scores, same = np.concatenate([positive, negative]), np.arange(1200) < 300
+    draws = []
+    for _ in range(500):
+        again = np.concatenate([rng.choice(positive, 300), rng.choice(negative, 900)])
+        cost, point = metrics.detection_cost(again, same, resamples=1), metrics.equal_error(again, same, resamples=1)
+        draws.append((cost.min_dcf, cost.actual_dcf, cost.cllr, point.rate, point.threshold))
+    expected = np.quantile(draws, [0.05, 0.95], axis=0).T
+    cost, point = (call(scores, same, level=0.9) for call in (metrics.detection_cost, metrics.equal_error))
+    found = [cost.min_dcf_interval, cost.actual_dcf_interval, cost.cllr_interval]
+    found += [point.rate_interval, point.threshold_interval]
+    # Ends of percentiles of 500 draws scatter by a tenth of what lies between them.
+    width = np.diff(expected, axis=1)
+    assert (np.abs(np.array(found) - expected) < 0.15 * width).all()
+
+
+@pytest.mark.parametrize("scores, same", CASES)
+def test_the_threshold_at_the_equal_error_is_where_voxceleb_has_it(scores, same):
+    found = metrics.equal_error(scores, same, resamples=5)
+    gaps = {t: abs((scores[same == 1] < t).mean() - (scores[same == 0] >= t).mean()) for t in scores}
+    assert found.rate == metrics.equal_error_rate(scores, same)
+    assert found.threshold == max(t for t, gap in gaps.items() if gap <= min(gaps.values()) + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"p_target": 0}, "p_target is 0, expected a probability between 0 and 1"),
+        ({"p_target": 1.0}, "p_target is 1.0"),
+        ({"p_target": math.nan}, "p_target is nan"),
+        ({"c_miss": 0}, "c_miss is 0, expected a finite number above 0"),
+        ({"c_fa": -1.0}, "c_fa is -1.0"),
+        ({"c_fa": math.inf}, "c_fa is inf"),
+        ({"resamples": 0}, "resamples is 0"),
+        ({"level": 1}, "level 1"),
+    ],
+)
+def test_costs_refuse(bad, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.detection_cost([4.0, 3, 2, 1], SAME, **bad)
+
+
 def test_truncated_rows_keep_whole_classes():
     labels = np.array(list("abacabadabacabae"))
     for seed in range(20):

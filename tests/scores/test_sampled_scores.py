@@ -247,6 +247,26 @@ def test_match_probability_where_the_sigmoid_is_a_spike(dim):
         )
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_the_first_axis_stands_for_an_item_of_zeros(library):
+    """Its score was NaN, and with it the loss of all others; its gradient is 0."""
+    give = np.asarray if library == "numpy" else torch.tensor
+    mu, axis = np.array([[0.0, 0, 0], [0.6, 0, 0.8]]), np.array([[1.0, 0, 0], [0.6, 0, 0.8]])
+    kappa = np.array([[5.0, 20, 3], [2, 2, 9]])
+    found, expected = (pe.NonIsotropicVonMisesFisher(give(x), give(kappa)) for x in (mu, axis))
+    both = [pe.Point(give(x)) for x in (mu, axis)], [pe.VonMisesFisher(give(x), give([2.0, 3])) for x in (mu, axis)]
+    for zeros, at_axis in both:
+        scores = to_numpy(pe.pairwise(zeros, found, "nivmf"))
+        assert np.isfinite(scores).all() and (scores == to_numpy(pe.pairwise(at_axis, expected, "nivmf"))).all()
+        assert (to_numpy(pe.search(zeros, found, 2, "nivmf").scores) == -np.sort(-scores)).all()
+    drawn = [to_numpy(pe.pairwise(at_axis, g, "el_nivmf:seed=1")) for g in (found, expected)]
+    assert np.isfinite(drawn[0]).all() and (drawn[0] == drawn[1]).all()
+    x = torch.tensor(mu, requires_grad=True)
+    g = pe.NonIsotropicVonMisesFisher(torch.tensor(mu), torch.tensor(kappa))
+    pe.pairwise(pe.Point(x), g, "nivmf").sum().backward()
+    assert (x.grad[0] == 0).all() and x.grad.isfinite().all() and x.grad[1].any()
+
+
 def test_nivmf_densities_integrate_to_one_and_with_equal_kappas_are_vmf():
     nodes, weights = np.polynomial.legendre.leggauss(300)
     angle = np.arange(600) * np.pi / 300

@@ -64,9 +64,9 @@ def test_input_says_how_images_are_scaled(name, size, scale):
 
 
 def test_timm_says_what_images_it_expects():
-    assert create("resnet18", in_chans=1).input == backbones.ImageInput((224, 224), (0.449,), (0.226,))
+    assert create("resnet18", in_chans=1).input == backbones.ImageInput((224, 224), (0.449,), (0.226,), 0.95)
     vit = create("vit_tiny_patch16_224", img_size=(32, 48)).input
-    assert vit == backbones.ImageInput((32, 48), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert vit == backbones.ImageInput((32, 48), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9)
 
 
 @torch.no_grad()

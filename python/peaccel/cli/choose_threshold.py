@@ -12,9 +12,10 @@ from pathlib import Path
 
 from peaccel import io, scores
 from peaccel._utils import options
-from peaccel.cli._labelled_files import LabelledFiles, given, novel, scored_by, sides
+from peaccel.cli._labelled_files import LabelledFiles, distribution, given, novel, scored_by, sides
 from peaccel.cli._outputs import outputs
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
+from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
 
 __all__ = ["ChooseThreshold", "main"]
@@ -35,6 +36,18 @@ class ChooseThreshold(LabelledFiles):
     """Instead of embeddings: verification pairs that are scored already, by any model. .csv or .tsv with a first line
     that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person, of which one pair
     counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match."""
+    trials: Path | None = None
+    """Or a list of pairs by name, in VoxCeleb's form (1 enrol test) or Kaldi's (enrol test target), with --embeddings
+    and their --ids; they are scored by --score, and their threshold is one of pairs."""
+    ids: Path | None = None
+    """With --trials: the name of each of --embeddings, strings or int [N], .npy, or .npz with key ids."""
+    enrolment: Path | None = None
+    """With --trials: a line for each who is enrolled, with the names of the utterances that are fused (spk2utt)."""
+    rule: str | None = None
+    """With --enrolment: a rule of pe.fuse; by default that of the kind of embeddings."""
+    cohort: Path | None = None
+    """With --trials: embeddings of others, a file as --embeddings, by whose nearest 300 scores are normalised (adaptive
+    S-norm)."""
     wrong: str | None = None
     """The target: at most this share of accepted answers, or pairs, is wrong, such as 1% or 0.01; of pairs a precision
     of 99%. Without a target tables show usual ones."""
@@ -43,6 +56,13 @@ class ChooseThreshold(LabelledFiles):
     have no right item."""
     far: str | None = None
     """Or, of --pairs: at most this share of pairs that do not match is accepted."""
+    p_target: str | None = None
+    """Or, of --pairs: the least detection cost (minDCF) where this share of pairs match, such as 1% or 0.05, on these
+    pairs; no promise of others."""
+    c_miss: float = 1.0
+    """With --p-target: cost of a matching pair that is refused."""
+    c_fa: float = 1.0
+    """With --p-target: cost of another pair that is accepted."""
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False
@@ -51,16 +71,23 @@ class ChooseThreshold(LabelledFiles):
     """Seed of the draw of one query, or pair, of each class, and of the parts of the fitted probability."""
 
 
+OF_TRIALS = ("trials", "ids", "enrolment", "rule", "cohort")
+
+
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(ChooseThreshold, "peaccel choose-threshold", __doc__, arguments)
-    named = {name: getattr(task, name) for name in ("wrong", "fpir", "far")}
-    targets = {name: float(_share(name, text)) for name, text in named.items() if text is not None}
+    named = {name: getattr(task, name) for name in ("wrong", "fpir", "far", "p_target")}
+    asked = {name: f"--{name.replace('_', '-')}" for name, text in named.items() if text is not None}
+    targets = {name: float(_share(flag[2:], named[name])) for name, flag in asked.items()}
     if len(targets) > 1:
-        raise ValueError(f"expected one target, found {' and '.join(f'--{name}' for name in targets)}")
+        raise ValueError(f"expected one target, found {' and '.join(asked.values())}")
+    if "p_target" not in targets and (task.c_miss, task.c_fa) != (1, 1):
+        raise ValueError("--c-miss and --c-fa go with --p-target")
     delta = float(1 - _share("certainty", task.certainty))
     numbers, page, accept = outputs(task.out, task, "threshold.json", "report.html", "accept.json")
-    found = _of_pairs(task, targets, delta) if task.pairs is not None else _of_searches(task, targets, delta)
+    kind = _of_searches if task.pairs is None and task.trials is None else _of_pairs
+    found = kind(task, targets, delta)
     print(found)
     found.save(numbers)
     from peaccel._utils import report
@@ -82,8 +109,11 @@ def main(arguments: Sequence[str]) -> None:
 def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
     if "far" in targets:
         raise ValueError("--far is of --pairs; of searches it is --fpir")
-    if task.prior is not None and scores.get(task.score).params.get("prior_var", 0) is not None:
-        raise ValueError(f"--prior is for score llr without a prior of its own, got score {task.score}")
+    if "p_target" in targets:
+        raise ValueError("--p-target is of --pairs and --trials")
+    if beside := [name for name in OF_TRIALS if getattr(task, name) is not None]:
+        raise ValueError(f"--{beside[0]} is of --trials, which are not given")
+    _check_prior(task)
     queries, gallery, labels = sides(task, "--pairs")
     others, classes = novel(task)
     return choose_threshold(
@@ -99,21 +129,54 @@ def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float)
     )
 
 
+def _check_prior(task: ChooseThreshold) -> None:
+    if task.prior is not None and scores.get(task.score).params.get("prior_var", 0) is not None:
+        raise ValueError(f"--prior is for score llr without a prior of its own, got score {task.score}")
+
+
 def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
-    assert task.pairs is not None
-    beside = given(task) | {name for name in ("prior", "calibration", "novel", "novel_labels") if getattr(task, name)}
+    if "fpir" in targets:
+        raise ValueError("--fpir is of searches; of --pairs it is --far")
+    pairs = _scored_trials(task) if task.pairs is None else _scored_pairs(task, task.pairs)
+    return choose_pair_threshold(*pairs, **targets, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
+
+
+def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
+    others = ("prior", "calibration", "novel", "novel_labels", *OF_TRIALS)
+    beside = given(task) | {name for name in others if getattr(task, name) is not None}
     if beside or task.score != ChooseThreshold.score:
         names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside or {"score"}))
         raise ValueError(f"--pairs are scored already and stand alone, found {names} beside it")
-    if "fpir" in targets:
-        raise ValueError("--fpir is of searches; of --pairs it is --far")
-    pairs = io.read_scored_pairs(task.pairs)
-    return choose_pair_threshold(*pairs, **targets, delta=delta, seed=task.seed)
+    return io.read_scored_pairs(path)
+
+
+def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
+    """The pairs of a trial list, scored by names."""
+    if given(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trials is None:
+        found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(given(task))) or "none"
+        raise ValueError(f"--trials needs --embeddings and --ids, and no labels; found {found}")
+    if task.novel is not None or task.novel_labels is not None:
+        raise ValueError("--novel is of searches, not of --trials")
+    if task.rule is not None and task.enrolment is None:
+        raise ValueError("--rule is of --enrolment, which is not given")
+    _check_prior(task)
+    trials = io.read_trials(task.trials)
+    scored = score_trials(
+        distribution(task, task.embeddings),
+        io.read_ids(task.ids),
+        trials.enrol,
+        trials.test,
+        scored_by(task, task.score),
+        enrolment=None if task.enrolment is None else io.read_enrolment(task.enrolment),
+        rule=task.rule,
+        cohort=None if task.cohort is None else distribution(task, task.cohort),
+    )
+    return io.ScoredPairs(scored, trials.match, None)
 
 
 def _next(task: ChooseThreshold, accept: Path) -> str:
     """How the threshold is applied."""
-    if task.pairs is not None:
+    if task.pairs is not None or task.trials is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
     flags = ["--score", task.score]
     for name in ("prior", "calibration"):

@@ -19,6 +19,7 @@ from peaccel.evaluation.answers import as_scores, as_truth
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.evaluate import evaluate
 from peaccel.evaluation.templates import TemplateResult, evaluate_templates
+from peaccel.evaluation.verified_pairs import P_TARGET
 
 __all__ = ["Evaluate", "main"]
 
@@ -35,6 +36,8 @@ class Evaluate(LabelledFiles):
     pairs: Path | None = None
     """Verification pairs, [P, 2] integers, rows of the query and of the gallery, in place of drawn ones; with
     --templates the numbers of two templates. .npy, or .npz with key pairs."""
+    p_target: float = P_TARGET
+    """Prior probability of a right pair, at which the detection costs (minDCF) are."""
     templates: Path | None = None
     """With --embeddings and --labels: the template of each item, [N] integers; also verifies templates, fused by every
     rule, into templates.json."""
@@ -90,6 +93,7 @@ def main(arguments: Sequence[str]) -> None:
         labels,
         scores,
         pairs=pairs,
+        p_target=task.p_target,
         quality=quality,
         novel=others,
         novel_labels=classes,

@@ -15,12 +15,15 @@ from peaccel.distributions import Distribution
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
 from peaccel.evaluation.answers import GREAT, answered, as_truth, warn_of_copies
 from peaccel.evaluation.identification import best_two, curve_of, novel_clusters
+from peaccel.evaluation.intervals import Interval
 from peaccel.evaluation.separation import calibration, probability
-from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult, out_of_reach
+from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult, out_of_reach
+from peaccel.evaluation.verified_pairs import P_TARGET
 from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
 from peaccel.fits.records import FalseMatchLimit, Selection
 from peaccel.metrics import Relevance
 from peaccel.metrics._numbers import bin_edges
+from peaccel.metrics.detection_cost import require_prior
 from peaccel.scores import Score
 
 __all__ = ["choose_pair_threshold", "choose_threshold"]
@@ -154,6 +157,7 @@ def choose_threshold(
         about=_about(queries, gallery, named, given, truth.grouping, novel is not None),
         grouping=truth.grouping,
         apart=novel is not None,
+        cost=None,
     )
 
 
@@ -164,6 +168,9 @@ def choose_pair_threshold(
     *,
     wrong: float | None = None,
     far: float | None = None,
+    p_target: float | None = None,
+    c_miss: float = 1.0,
+    c_fa: float = 1.0,
     delta: float = 0.1,
     seed: int = 0,
 ) -> ThresholdChoice:
@@ -186,6 +193,10 @@ def choose_pair_threshold(
     far
         In (0, 1), in place of `wrong`: the share of pairs that do not match that may be accepted (false acceptance
         rate).
+    p_target, c_miss, c_fa
+        In place of these: the prior probability that a pair matches, and what a matching pair costs that is refused,
+        and another that is accepted. The threshold is that of the least detection cost on these pairs, as of
+        `peaccel.metrics.detection_cost`, and of others nothing is promised.
     delta
         In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
     seed
@@ -199,8 +210,8 @@ def choose_pair_threshold(
     Raises
     ------
     ValueError
-        wrong and far both, or outside (0, 1); far where all pairs match; shapes disagree, NaN, fewer than two pairs or
-        groups.
+        More than one of wrong, far and p_target, or one outside (0, 1); far where all pairs match, p_target where all
+        do or none; a cost not above 0; shapes disagree, NaN, fewer than two pairs or groups.
 
     Examples
     --------
@@ -211,7 +222,8 @@ def choose_pair_threshold(
     (2.5, 0.7)
     """
     owner = "choose_pair_threshold"
-    asked = _asked(owner, delta, wrong=wrong, far=far)
+    asked = _asked(owner, delta, wrong=wrong, far=far, p_target=p_target)
+    require_prior(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
     raw = on_host(scores, owner, "scores")
     pairs = finite_numbers(owner, "scores", raw)
     right = flags(owner, "match", match, (len(pairs),))
@@ -221,12 +233,16 @@ def choose_pair_threshold(
         raise ValueError(f"{owner}: scores are of one of the {kind}, expected at least two")
     if far is not None and right.all():
         raise ValueError(f"{owner}: far needs pairs that do not match; all {len(pairs)} do")
+    if p_target is not None and (right.all() or not right.any()):
+        raise ValueError(
+            f"{owner}: p_target needs pairs that match and pairs that do not; {right.sum()} of {len(pairs)} do"
+        )
     kept = pairs.astype(raw.dtype if raw.dtype.kind == "f" else np.float64)
     grouped = "" if groups is None else f" of {units.max() + 1} groups"
     return _chosen(
         _Given(kept, right, units, right, kept[~right], None if groups is None else units[~right]),
         ("wrong", "far"),
-        asked,
+        None if p_target is not None else asked,
         delta,
         seed,
         "",
@@ -234,6 +250,26 @@ def choose_pair_threshold(
         about=f"{len(pairs)} scored pairs{grouped}, of which {right.sum()} match",
         grouping=kind,
         apart=False,
+        cost=None if p_target is None else _cost(pairs, right, p_target, c_miss, c_fa, seed),
+    )
+
+
+def _cost(
+    pairs: NDArray[np.float64], right: NDArray[np.bool_], p_target: float, c_miss: float, c_fa: float, seed: int
+) -> CostResult:
+    """The least detection cost, the equal error rate and the cost of ratios, with the intervals of the metrics."""
+    found = metrics.detection_cost(pairs, right, p_target, c_miss=c_miss, c_fa=c_fa, seed=seed)
+    point = metrics.equal_error(pairs, right, seed=seed)
+    return CostResult(
+        p_target=found.p_target,
+        c_miss=found.c_miss,
+        c_fa=found.c_fa,
+        threshold=found.threshold,
+        min_dcf=Interval(found.min_dcf, *found.min_dcf_interval),
+        actual_dcf=Interval(found.actual_dcf, *found.actual_dcf_interval),
+        cllr=Interval(found.cllr, *found.cllr_interval),
+        equal_error_rate=Interval(point.rate, *point.rate_interval),
+        eer_threshold=point.threshold,
     )
 
 

@@ -18,9 +18,10 @@ from peaccel.evaluation.identification import best_two, identified, novel_cluste
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.results import Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.separation import SHARES, CountedAnswers, Separation, by_name, judged
-from peaccel.evaluation.verified_pairs import VerificationIntervals, verified
+from peaccel.evaluation.verified_pairs import P_TARGET, VerificationIntervals, verified
 from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
 from peaccel.metrics._relation import Relation
+from peaccel.metrics.detection_cost import require_prior
 from peaccel.scores import Score
 
 __all__ = ["evaluate"]
@@ -40,6 +41,7 @@ def evaluate(
     k: int | Sequence[int] | None = None,
     metrics: Mapping[str, Metric] | None = None,
     pairs: ArrayLike | None = None,
+    p_target: float = P_TARGET,
     quality: ArrayLike | None = None,
     novel: Distribution | None = None,
     novel_labels: ArrayLike | None = None,
@@ -77,6 +79,9 @@ def evaluate(
     pairs
         [P, 2], rows of the queries and of the gallery, that are verified instead; labels say which are right. None of
         a row with itself where there is no gallery.
+    p_target
+        In (0, 1): prior probability of a right pair, at which detection costs are, as of
+        `peaccel.metrics.detection_cost`.
     quality
         [Q] of the queries, higher = better, such as the size of the crop; ties are allowed.
     novel
@@ -104,8 +109,8 @@ def evaluate(
     TypeError
         A score does not take these kinds.
     ValueError
-        Shapes disagree, no query can be answered, there is no score, k is out of range, a score, a metric or
-        a confidence that is not finite, novel queries of another kind or none, novel_labels of another length or
+        Shapes disagree, no query can be answered, there is no score, k or p_target is out of range, a score, a metric
+        or a confidence that is not finite, novel queries of another kind or none, novel_labels of another length or
         without novel, or as for `pe.search`.
 
     References
@@ -129,6 +134,7 @@ def evaluate(
     items = queries if gallery is None else gallery
     truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = as_scores("evaluate", scores, (queries.kind, items.kind))
+    require_prior("evaluate", p_target)
     depths = _depths(k, len(items) - truth.leave_one_out)
     if quality is not None and (shape := on_host(quality, "evaluate", "quality").shape) != (len(queries),):
         raise ValueError(f"evaluate: quality has shape {shape}, expected ({len(queries)},) like queries")
@@ -136,10 +142,7 @@ def evaluate(
     known = truth.sizes() > 0
     if not known.any():
         raise ValueError("evaluate: no query has an answer in the gallery")
-    if pairs is None:
-        asked, same = verification_pairs(truth, None, seed, different=DIFFERENT)
-    else:
-        asked, same = _listed("evaluate", pairs, truth)
+    asked, same = _compared("evaluate", pairs, truth, seed)
     clusters = np.unique(np.concatenate([truth.clusters, truth.gallery_clusters]), return_inverse=True)[1]
     of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
     resamples = Resamples(of_queries[known], seed)
@@ -151,7 +154,7 @@ def evaluate(
     for score in named:
         every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2)))
         of_asked = of_pairs("evaluate", queries, items, asked, score)
-        verifications.append(verified(of_asked, same, of_both, f"evaluate: scores {score.label}"))
+        verifications.append(verified(of_asked, same, of_both, "evaluate", score, p_target))
     if gallery is not None:
         warn_of_copies("evaluate", queries, gallery, every[0].best)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
@@ -164,6 +167,7 @@ def evaluate(
         unanswerable=int((~known).sum()),
         kinds=(type(queries).__name__, type(items).__name__),
         pairs=(int(same.sum()), int((~same).sum())),
+        p_target=float(p_target),
         novel=len(of_novel),
         novel_classes=None if novel_labels is None else len(np.unique(of_novel)),
         scores=_results(named, every, verifications, known, resamples),
@@ -246,8 +250,12 @@ def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:
     return depths
 
 
-def _listed(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Pairs of rows that the caller listed, and which of them are right."""
+def _compared(
+    owner: str, pairs: ArrayLike | None, truth: Relation, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Pairs of rows that the caller listed, and which of them are right; drawn where None is."""
+    if pairs is None:
+        return verification_pairs(truth, None, seed, different=DIFFERENT)
     rows, sides = on_host(pairs, owner, "pairs"), (truth.queries, truth.gallery)
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2) integers")

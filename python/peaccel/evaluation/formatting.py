@@ -11,7 +11,7 @@ import numpy as np
 
 from peaccel._utils.atomic_files import PathLike, aside
 
-__all__ = ["Table", "as_text", "number", "percent", "save_json"]
+__all__ = ["Table", "as_text", "number", "percent", "save_json", "six_digits"]
 
 Table: TypeAlias = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """Header and rows."""
@@ -41,6 +41,11 @@ def percent(x: float, digits: int = 1) -> str:
 def number(x: float) -> str:
     """Three digits; "-" for NaN."""
     return "-" if np.isnan(x) else f"{x:.3f}"
+
+
+def six_digits(x: float) -> str:
+    """Six digits that count; "-" for what is not finite."""
+    return f"{x:.6g}" if np.isfinite(x) else "-"
 
 
 def _plain(x: Any) -> Any:

@@ -44,8 +44,8 @@ class TooFew(Interval):
 
 
 def plainly(x: Interval) -> str:
-    """The mean of a number that is no share, with its interval."""
-    return f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]"
+    """The mean of a number that is no share, with its interval; "-" for NaN."""
+    return "-" if np.isnan(x.value) else f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]"
 
 
 class Resamples:

@@ -11,7 +11,7 @@ from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
 from peaccel.evaluation.intervals import Interval, TooFew, compared, plainly
-from peaccel.evaluation.verified_pairs import AUC, EER, TAR
+from peaccel.evaluation.verified_pairs import ACTUAL_DCF, AUC, CLLR, EER, EER_THRESHOLD, MIN_DCF, TAR
 from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
 
 __all__ = ["ConfidenceResult", "Evaluation", "OpenSetResult", "ScoreResult"]
@@ -49,8 +49,9 @@ class ScoreResult:
     ]
     """Gain of Recall@1 over the first score, query by query; 0 for the first score itself."""
     roc_auc: Annotated[Interval, AUC]
-    """ROC AUC of verification pairs, of which the next three are too; NaN without pairs of one class or of two."""
+    """ROC AUC of verification pairs, of which the next seven are too; NaN without pairs of one class or of two."""
     equal_error_rate: Annotated[Interval, EER]
+    eer_threshold: Annotated[float, EER_THRESHOLD]
     tar_at_far: Annotated[Interval, TAR]
     """TAR at a FAR of 0.001; NaN where that would be fewer than 10 pairs of two classes."""
     attained_far: Annotated[
@@ -60,6 +61,11 @@ class ScoreResult:
         ),
     ]
     """The FAR at the threshold of that TAR."""
+    min_dcf: Annotated[Interval, MIN_DCF]
+    """Least detection cost at ``Evaluation.p_target``."""
+    actual_dcf: Annotated[Interval | None, ACTUAL_DCF]
+    """Detection cost of log-likelihood ratios; None of other scores than llr, as is the next one."""
+    cllr: Annotated[Interval | None, CLLR]
     precision_recall_at_1: Annotated[
         float,
         Column(
@@ -222,6 +228,8 @@ class Evaluation:
     """The kinds of queries and of gallery."""
     pairs: tuple[int, int]
     """How many pairs of one class and of two were verified."""
+    p_target: float
+    """The prior of a pair of one class in detection costs."""
     novel: int
     """How many novel queries there are."""
     novel_classes: int | None
@@ -252,7 +260,8 @@ class Evaluation:
         return (
             f"{self.queries} queries of {self.classes} {self.grouping}{left_out}, {self.gallery} gallery items, "
             f"{self.dim} dimensions, {' and '.join(dict.fromkeys(self.kinds))}; {self.pairs[0]} right pairs and "
-            f"{self.pairs[1]} wrong ones verified{novel}; [95 % over {self.grouping}], seed {self.seed}"
+            f"{self.pairs[1]} wrong ones verified, p_target {self.p_target:g}{novel}; [95 % over {self.grouping}], "
+            f"seed {self.seed}"
         )
 
     def sentence(self) -> str:

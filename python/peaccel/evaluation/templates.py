@@ -19,7 +19,7 @@ from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, save_json
 from peaccel.evaluation.intervals import Interval, Resamples
-from peaccel.evaluation.verified_pairs import AUC, EER, TAR, verified
+from peaccel.evaluation.verified_pairs import ACTUAL_DCF, AUC, CLLR, EER, EER_THRESHOLD, MIN_DCF, TAR, verified
 from peaccel.scores import Score
 
 __all__ = ["TemplateEvaluation", "TemplateResult", "evaluate_templates"]
@@ -41,6 +41,12 @@ class TemplateResult:
     """TAR at a FAR of 0.001; NaN where that would be fewer than 10 pairs of two identities."""
     attained_far: float
     """The FAR at the threshold of that TAR."""
+    eer_threshold: Annotated[float, EER_THRESHOLD]
+    min_dcf: Annotated[Interval, MIN_DCF]
+    """Least detection cost where one pair of 100 is of one identity."""
+    actual_dcf: Annotated[Interval | None, ACTUAL_DCF]
+    """None of other scores than llr, as is the next one."""
+    cllr: Annotated[Interval | None, CLLR]
 
 
 @dataclass(frozen=True)
@@ -158,9 +164,8 @@ def evaluate_templates(
                 if items is None
                 else of_pairs(owner, items, items, rows, score)
             )
-            results.append(
-                TemplateResult(name, score.label, *verified(found, same, resamples, f"{owner}: scores {score.label}"))
-            )
+            rates = verified(found, same, resamples, owner, score)
+            results.append(TemplateResult(name, score.label, *rates))
     return TemplateEvaluation(
         items=len(d),
         templates=len(names),

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from peaccel._utils import report
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.pages import calibration, tables
-from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
+from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult
 from peaccel.evaluation.verified_pairs import FEWEST
 
 __all__ = ["threshold_sections"]
@@ -25,7 +25,7 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
     (title, first), *others = found.tables().items()
     sections = [
         report.Section("The threshold", found.sentence()),
-        *tables({title: first}, (f"{found.summary()}.",), explained(ThresholdResult)),
+        *tables({title: first}, (f"{found.summary()}.",), explained(CostResult, ThresholdResult)),
         *tables(dict(others), ("The same, by another promise.",) * len(others), {}),
         report.Section(
             "Risk against coverage",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,10 +11,12 @@ from typing import Annotated
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
-from peaccel.evaluation.formatting import Table, as_text, percent, save_json
-from peaccel.fits.records import FalseMatchLimit, Selection, fewest
+from peaccel.evaluation.formatting import Table, as_text, percent, save_json, six_digits
+from peaccel.evaluation.intervals import Interval
+from peaccel.evaluation.verified_pairs import ACTUAL_DCF, CLLR, EER, EER_THRESHOLD, MIN_DCF
+from peaccel.fits.records import FalseMatchLimit, Selection, Threshold, fewest
 
-__all__ = ["ThresholdChoice", "ThresholdResult", "out_of_reach"]
+__all__ = ["CostResult", "ThresholdChoice", "ThresholdResult", "out_of_reach"]
 
 TITLES = {
     ("wrong", False): "At most a share of the answers that are accepted is wrong",
@@ -36,10 +39,6 @@ def out_of_reach(more: int | None, number: int) -> bool:
     return more is None or more > REACH * number
 
 
-def _threshold(x: float) -> str:
-    return "-" if math.isinf(x) else f"{x:.6g}"
-
-
 @dataclass(frozen=True)
 class ThresholdResult:
     """The threshold that keeps one promise, and what it does to the answers, or pairs, that it was found on."""
@@ -50,7 +49,7 @@ class ThresholdResult:
     target: Annotated[float, Column("at most", "the share that is promised.", share)]
     threshold: Annotated[
         float,
-        Column("threshold", "the least score that is accepted; - where none keeps the promise surely.", _threshold),
+        Column("threshold", "the least score that is accepted; - where none keeps the promise surely.", six_digits),
     ]
     """inf where no threshold keeps the promise with that certainty."""
     accepted: Annotated[
@@ -108,6 +107,26 @@ class ThresholdResult:
 
 
 @dataclass(frozen=True)
+class CostResult:
+    """The threshold of the least detection cost of pairs, beside the equal error rate and the cost of ratios."""
+
+    p_target: Annotated[float, Column("p_target", "the prior probability that a pair matches.", six_digits)]
+    c_miss: Annotated[float, Column("c_miss", "cost of a matching pair that is refused.", six_digits)]
+    c_fa: Annotated[float, Column("c_fa", "cost of another pair that is accepted.", six_digits)]
+    threshold: Annotated[
+        float,
+        Column(
+            "threshold", "the least score that is accepted; - where it costs least to accept all, or none.", six_digits
+        ),
+    ]
+    min_dcf: Annotated[Interval, MIN_DCF]
+    actual_dcf: Annotated[Interval, ACTUAL_DCF]
+    cllr: Annotated[Interval, CLLR]
+    equal_error_rate: Annotated[Interval, EER]
+    eer_threshold: Annotated[float, EER_THRESHOLD]
+
+
+@dataclass(frozen=True)
 class ThresholdChoice:
     """Result of `pe.choose_threshold` or `pe.choose_pair_threshold`; prints as sentences and tables.
 
@@ -143,6 +162,8 @@ class ThresholdChoice:
     """The probability with which each threshold may break its promise."""
     asked: tuple[str, float] | None
     """The promise and its share that were asked for."""
+    cost: CostResult | None
+    """The least detection cost, where it was asked for."""
     results: tuple[ThresholdResult, ...]
     """By promise, and by falling share."""
     coverage: tuple[tuple[float, float], ...]
@@ -165,8 +186,11 @@ class ThresholdChoice:
         return next((x for x in self.results if (x.promise, x.target) == self.asked), None)
 
     @property
-    def accept(self) -> Selection | FalseMatchLimit | None:
-        """Acceptance at the rate of the call: ``accept(ranking)``, ``accept(scores)``."""
+    def accept(self) -> Threshold | None:
+        """Acceptance at the rate, or the cost, of the call: ``accept(ranking)``, ``accept(scores)``."""
+        if self.cost is not None:
+            least = max(self.cost.threshold, -sys.float_info.max)  # a number of JSON
+            return Threshold(threshold=least, of="pairs", fitted_on=self.about)
         return None if self.chosen is None else self.chosen.accept
 
     @property
@@ -176,6 +200,8 @@ class ThresholdChoice:
 
     def sentence(self) -> str:
         """Which threshold keeps what was asked for, what remains, and what was counted; or what is missing."""
+        if self.cost is not None:
+            return self._cost(self.cost)
         if self.chosen is None:
             return "No target was named: each row of a table is the threshold for one."
         x = self.chosen
@@ -186,7 +212,18 @@ class ThresholdChoice:
         what = "pairs" if self.of_pairs else "the best item of a query"
         verb = "score" if self.of_pairs else f"has a {self.score} of"
         where = f"that {verb} at least" if self.of_pairs else f"where it {verb} at least"
-        return f"Accept {what} {where} {_threshold(x.threshold)}: {told}. {self._remaining(x)} {self._unit(x)}"
+        return f"Accept {what} {where} {six_digits(x.threshold)}: {told}. {self._remaining(x)} {self._unit(x)}"
+
+    def _cost(self, x: CostResult) -> str:
+        prior = (
+            f"where {share(x.p_target)} of the pairs match, a miss costs {x.c_miss:g} and a false acceptance {x.c_fa:g}"
+        )
+        if math.isinf(x.threshold):
+            told = f"{'Refuse' if x.threshold > 0 else 'Accept'} all pairs: no threshold costs less"
+        else:
+            told = f"Accept pairs that score at least {six_digits(x.threshold)}: no threshold costs less"
+        cost = f"on these {self.items} pairs, {prior} (minDCF {x.min_dcf.value:.4g})"
+        return f"{told} {cost}. Of others it promises nothing."
 
     def _promise(self, x: ThresholdResult) -> str:
         most = f"at most {share(x.target)} of"
@@ -275,7 +312,8 @@ class ThresholdChoice:
     def tables(self) -> dict[str, Table]:
         """Header and rows of each table, by its title."""
         promises = dict.fromkeys(x.promise for x in self.results)
-        return {
+        costs = {} if self.cost is None else {"Detection cost": table([self.cost])}
+        return costs | {
             TITLES[promise, self.of_pairs]: table([x for x in self.results if x.promise == promise])
             for promise in promises
         }

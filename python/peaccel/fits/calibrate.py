@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, overload
@@ -18,6 +19,7 @@ from peaccel.distributions.checks import NORMALS, require_kind
 from peaccel.fits.labelled_pairs import BLOCK, by_blocks, different_rows, labelled_pairs
 from peaccel.fits.records import Calibration
 from peaccel.fits.sides import calibrate_sides, warn_if_sides_differ
+from peaccel.metrics.verification import area_of_reversed
 
 __all__ = ["calibrate"]
 
@@ -71,7 +73,8 @@ def calibrate(*given: Any, **named: Any) -> Any:
     Warns
     -----
     UserWarning
-        One scale was fitted, and the first items of pairs have another mean than the second, or fit the variances by
+        Labels look reversed: those of one identity are further apart than the others, by more than chance. Or one scale
+        was fitted, and the first items of pairs have another mean than the second, or fit the variances by
         another factor: then they are two modalities.
 
     Raises
@@ -108,6 +111,11 @@ def _calibrate_one(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset:
     rows, same = labelled_pairs("calibrate", {"d": d}, pairs, labels)
     first, second = different_rows("calibrate", rows[same], "one identity")
     mu, spread = (on_host(x, "calibrate", "d") for x in d.arrays)
+    near = -by_blocks(square_distance, mu, *rows.T)
+    if (area := area_of_reversed(near[np.isfinite(near)], same[np.isfinite(near)])) is not None:
+        apart = f"pairs of one identity are further apart than others, by an AUC of {area:.3f}"
+        what = f"calibrate: labels look reversed: {apart}; expected 1, or True, for one identity"
+        warnings.warn(what, UserWarning, stacklevel=4)  # where the user calls `calibrate`, of which `quiet` is a frame
     if kind == "normal_diagonal":
         differences = _Differences(mu, spread, first, second)
         few = differences.some(-(-len(first) * d.dim // FEW))

@@ -209,6 +209,14 @@ class Threshold:
         The norm of its scores, as `Ranking.normalisation`.
     fitted_on
         Data that it was found on, in words; empty where they are not known.
+    threshold
+        The least value that is accepted.
+
+    Examples
+    --------
+    >>> accept = pe.Threshold(threshold=0.5, of="pairs")
+    >>> accept([0.4, 0.5]).tolist(), str(accept)
+    ([False, True], 'accept pairs from a score of 0.5 on')
     """
 
     of: str = "answers"
@@ -224,6 +232,10 @@ class Threshold:
     def __call__(self, values: Any) -> Any:
         """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
         return self.select(values) if hasattr(values, "scores") else _numbers(values) >= self.threshold
+
+    def __str__(self) -> str:
+        """What is accepted, of which nothing is promised."""
+        return f"accept {self.of} from a {self.score or 'score'} of {self.threshold:.6g} on"
 
     def check(self, owner: str, score: Score | None, k: int, normalisation: str = "") -> None:
         """Refuse answers of another score, or norm, where both are known, and those that nothing was promised of."""

@@ -15,8 +15,10 @@ from peaccel.io.fits import read_fit, write_fit
 from peaccel.io.plda_files import read_plda
 from peaccel.io.projects import from_norms, from_pcmepp, from_pfe, from_prolip, from_url
 from peaccel.io.rankings import LINES, RANKINGS, read_candidates, read_ranking, write_ranking
+from peaccel.io.read_enrolment import read_enrolment
 from peaccel.io.read_ids import read_ids
 from peaccel.io.read_labels import read_labels
+from peaccel.io.read_trials import Trials, read_trials
 from peaccel.io.scored_pairs import ScoredPairs, read_scored_pairs
 from peaccel.io.states import from_state, to_state
 
@@ -24,6 +26,7 @@ __all__ = [
     "LINES",
     "RANKINGS",
     "ScoredPairs",
+    "Trials",
     "arrow_blocks",
     "check_output",
     "from_arrow",
@@ -37,12 +40,14 @@ __all__ = [
     "read_blocks",
     "read_candidates",
     "read_distribution",
+    "read_enrolment",
     "read_fit",
     "read_ids",
     "read_labels",
     "read_plda",
     "read_ranking",
     "read_scored_pairs",
+    "read_trials",
     "to_arrow",
     "to_state",
     "write_distribution",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from peaccel._utils.table_paths import TABLES, is_table
 from peaccel.io._arrow_columns import column_of_file
 from peaccel.io._arrow_sources import arrow
 
-__all__ = ["SEVERAL", "existing", "read", "write", "write_table", "write_text"]
+__all__ = ["SEVERAL", "existing", "present", "read", "text_rows", "write", "write_table", "write_text"]
 
 SEVERAL = (".npz", ".safetensors")  # suffixes of files with more than one array
 
@@ -46,8 +46,13 @@ def read(path: PathLike, required: tuple[str, ...], one_of: tuple[str, ...] = ()
 
 def existing(path: PathLike, suffixes: Sequence[str]) -> Path:
     """The path of a file that is there, not empty, and has one of these suffixes."""
+    check_suffix(Path(path), suffixes)
+    return present(path)
+
+
+def present(path: PathLike) -> Path:
+    """The path of a file that is there and not empty."""
     path = Path(path)
-    check_suffix(path, suffixes)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     if not path.is_file():
@@ -55,6 +60,17 @@ def existing(path: PathLike, suffixes: Sequence[str]) -> Path:
     if not path.stat().st_size:
         raise ValueError(f"{path}: is empty (0 bytes)")
     return path
+
+
+def text_rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:
+    """The number of each line of a text file that is not empty, from 1, and its words, apart by spaces or tabs."""
+    try:
+        with present(path).open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if words := line.split():
+                    yield number, words
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: cannot be read as text ({error})") from None
 
 
 def _load(path: Path, required: tuple[str, ...]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from peaccel.fits.records import (
     LogisticProbability,
     Prior,
     Selection,
+    Threshold,
 )
 from peaccel.io._array_files import existing, write_text
 from peaccel.io.states import Fit, Plain, to_state
@@ -36,6 +37,7 @@ KINDS = {
     IsotonicProbability: "isotonic",
     Selection: "selection",
     FalseMatchLimit: "false_match_limit",
+    Threshold: "threshold",
     ConformalSets: "conformal_sets",
     Plda: "plda",
 }
@@ -60,7 +62,7 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
         existing file is replaced once the new one is whole.
     fit
         A ``Prior``, ``Calibration``, ``LogisticProbability``, ``IsotonicProbability``, ``Selection``,
-        ``FalseMatchLimit``, ``ConformalSets``, ``Plda`` or a float.
+        ``FalseMatchLimit``, ``Threshold``, ``ConformalSets``, ``Plda`` or a float.
 
     Raises
     ------
@@ -153,17 +155,19 @@ def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
         gap = math.inf if values["gap"] is None else float(_numbers("gap", values, rank=0, least=0))
         alpha, classes = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "classes"))
         return ConformalSets(gap, alpha, int(classes), values["of"])
-    if kind in ("selection", "false_match_limit"):
+    if kind in ("selection", "false_match_limit", "threshold"):
         threshold = math.inf if values["threshold"] is None else float(_numbers("threshold", values, rank=0))
-        alpha, delta = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "delta"))
-        names = ("number", "accepted", "wrong") if kind == "selection" else ("number", "allowed")
-        counts = (int(_numbers(key, values, rank=0, least=0)) for key in names)
         if values["of"] not in ("answers", "pairs"):
             raise ValueError(f"of is {values['of']!r}, expected 'answers' or 'pairs'")
         words = {key: values[key] for key in ("of", "score", "normalisation", "fitted_on")}
         for key, word in words.items():
             if not isinstance(word, str):
                 raise ValueError(f"{key} is {reprlib.repr(word)}, expected text")
+        if kind == "threshold":
+            return Threshold(threshold=threshold, **words)
+        alpha, delta = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "delta"))
+        names = ("number", "accepted", "wrong") if kind == "selection" else ("number", "allowed")
+        counts = (int(_numbers(key, values, rank=0, least=0)) for key in names)
         return (Selection if kind == "selection" else FalseMatchLimit)(threshold, alpha, delta, *counts, **words)
     if kind == "plda":
         return Plda(_list("means", values, rank=1), _list("matrices", values, rank=2), _numbers("psi", values, rank=1))

@@ -19,13 +19,21 @@ from peaccel.fits.records import (
     LogisticProbability,
     Prior,
     Selection,
+    Threshold,
 )
 
 __all__ = ["Fit", "Plain", "distribution_of", "from_state", "in_float32", "to_state"]
 
 # What is fitted, but for a prior, which is of arrays of either kind.
 Plain: TypeAlias = (
-    Calibration | LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit | ConformalSets | Plda
+    Calibration
+    | LogisticProbability
+    | IsotonicProbability
+    | Selection
+    | FalseMatchLimit
+    | Threshold
+    | ConformalSets
+    | Plda
 )
 Fit: TypeAlias = Prior | Plain
 

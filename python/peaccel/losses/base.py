@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -62,16 +62,9 @@ class Loss(nn.Module, Generic[D]):
         ValueError
             labels are not N integers.
         """
-        owner = type(self).__name__
-        if not isinstance(d, Distribution):
-            raise TypeError(f"{owner}: d is {type(d).__name__}, expected a distribution")
-        if not isinstance(labels, Tensor) or labels.shape != (len(d),) or labels.dtype != torch.int64:
-            got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels)
-            raise ValueError(f"{owner}: labels are {got}, expected int64 of shape ({len(d)},)")
-        device = labels.device.type
-        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
-            if d.mu.dtype in (torch.float16, torch.bfloat16):
-                d = d.to(torch.float32)
+        require_batch(type(self).__name__, d, labels)
+        with full_precision(labels):
+            d = widened(d)
             if self.across and processes() > 1:
                 d, labels = type(d)(*map(gather, d.arrays)), gather(labels)
             return self.loss(d, labels, seed)
@@ -79,6 +72,26 @@ class Loss(nn.Module, Generic[D]):
     def loss(self, d: D, labels: Tensor, seed: int | None) -> Tensor:
         """The loss in full precision, over the whole batch."""
         raise NotImplementedError
+
+
+def require_batch(owner: str, d: Any, labels: Any, name: str = "d", name_of_labels: str = "labels") -> None:
+    """Refuse anything but N distributions and their labels: TypeError, or ValueError of labels."""
+    if not isinstance(d, Distribution):
+        raise TypeError(f"{owner}: {name} is {type(d).__name__}, expected a distribution")
+    if not isinstance(labels, Tensor) or labels.shape != (len(d),) or labels.dtype != torch.int64:
+        got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels)
+        raise ValueError(f"{owner}: {name_of_labels} are {got}, expected int64 of shape ({len(d)},)")
+
+
+def full_precision(labels: Tensor) -> AbstractContextManager[Any]:
+    """Where nothing is computed in half precision, on the device of the labels."""
+    device = labels.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+
+
+def widened(d: D) -> D:
+    """Items of half precision in float32; others as they are."""
+    return d.to(torch.float32) if d.mu.dtype in (torch.float16, torch.bfloat16) else d
 
 
 def require_kind(loss: nn.Module, d: Distribution, kinds: Sequence[str]) -> None:

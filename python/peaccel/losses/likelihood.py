@@ -6,12 +6,13 @@ from torch import Tensor
 
 from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.losses._batch import mean_score_of_classes
-from peaccel.losses.base import Loss, require_kind
+from peaccel.losses._between import Chosen, PairLoss, mean_score
+from peaccel.losses.base import require_kind
 
 __all__ = ["NegativeMLS"]
 
 
-class NegativeMLS(Loss[Normal | VonMisesFisher]):
+class NegativeMLS(PairLoss[Normal | VonMisesFisher]):
     """PFE's loss: minus the mean Mutual Likelihood Score of the pairs i != j of one class.
 
     Constants are kept, so the loss is minus a log density, and negative for concentrated embeddings.
@@ -47,9 +48,13 @@ class NegativeMLS(Loss[Normal | VonMisesFisher]):
     [-1.0, -1.0, 1.0, 1.0]
     """
 
-    across = True
-
     def loss(self, d: Normal | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
         # The score is symmetric: half of the ordered pairs, without those of an item with itself, have the mean of all.
         return -mean_score_of_classes("NegativeMLS", d, labels, "mls")
+
+    def between(
+        self, d: Normal | VonMisesFisher, other: Normal | VonMisesFisher, chosen: Chosen, seed: int | None
+    ) -> Tensor:
+        require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
+        return -mean_score(d, other, chosen.same, "mls")

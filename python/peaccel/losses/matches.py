@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from peaccel import scores
 from peaccel.distributions import Normal
 from peaccel.losses._batch import different_classes, mean_score_of_classes, mean_score_of_pairs
-from peaccel.losses.base import Loss, require_kind
+from peaccel.losses._between import Chosen, PairLoss, mean_score
+from peaccel.losses.base import require_kind
 
 __all__ = ["HIB"]
 
 
-class HIB(Loss[Normal]):
+class HIB(PairLoss[Normal]):
     """Hedged Instance Embeddings: binary cross-entropy of the match probability of pairs, without the regulariser.
 
     With p_ij = E sigmoid(-a |z_i - z_j| + b) over draws of both, a and b learned::
@@ -66,8 +67,6 @@ class HIB(Loss[Normal]):
     (0.4, 0.22)
     """
 
-    across = True
-
     def __init__(self, *, n: int = 8) -> None:
         super().__init__()
         self.score = scores.hib(n=n)
@@ -89,4 +88,11 @@ class HIB(Loss[Normal]):
         different, a = different_classes("HIB", labels).triu(), self.log_a.exp()
         match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed), costly=True)
         differ = mean_score_of_pairs(d, different, self.score(a=-a, b=-self.b, seed=seed), costly=True)
+        return -(match + differ) / 2
+
+    def between(self, d: Normal, other: Normal, chosen: Chosen, seed: int | None) -> Tensor:
+        require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
+        a = self.log_a.exp()
+        match = mean_score(d, other, chosen.same, self.score(a=a, b=self.b, seed=seed))
+        differ = mean_score(d, other, chosen.different, self.score(a=-a, b=-self.b, seed=seed))
         return -(match + differ) / 2

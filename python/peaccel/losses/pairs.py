@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from peaccel import scores
 from peaccel.distributions import Distribution, Normal
 from peaccel.distributions.sample import sample
 from peaccel.losses._batch import (
@@ -18,7 +19,9 @@ from peaccel.losses._batch import (
     pairs_of,
     unit_means,
 )
+from peaccel.losses._between import Chosen, PairLoss, distances_between, scored, weighted_mean
 from peaccel.losses.base import Loss
+from peaccel.scores import Score
 
 __all__ = ["Contrastive", "MarginLoss", "MultiSimilarity"]
 
@@ -28,7 +31,7 @@ DIRECT = 70.0
 float32's range, and it takes less than half of the time of logsumexp."""
 
 
-class Contrastive(Loss[Distribution]):
+class Contrastive(PairLoss[Distribution]):
     """Contrastive loss: pairs of one class nearer than one margin, pairs of two further than another.
 
     With d_ij the distance of the directions of the means, in [0, 2], the means over pairs of::
@@ -38,9 +41,11 @@ class Contrastive(Loss[Distribution]):
     Parameters
     ----------
     positive_margin
-        >= 0; 0 asks for equal directions.
+        >= 0; 0 asks for equal directions. With a score of either sign.
     negative_margin
         Above positive_margin.
+    score
+        A name or `Score` that takes d with itself: d_ij is minus the score. None: the distance of directions.
 
     Raises
     ------
@@ -69,23 +74,32 @@ class Contrastive(Loss[Distribution]):
     [0.0, 0.086]
     """
 
-    across = True
-
-    def __init__(self, *, positive_margin: float = 0.0, negative_margin: float = 1.0) -> None:
+    def __init__(
+        self, *, positive_margin: float = 0.0, negative_margin: float = 1.0, score: str | Score | None = None
+    ) -> None:
         super().__init__()
-        if not 0 <= positive_margin < negative_margin:
+        self.score = None if score is None else scores.get(score)
+        if not (0 if score is None else -math.inf) <= positive_margin < negative_margin:
             got = f"positive_margin is {positive_margin}, negative_margin {negative_margin}"
-            raise ValueError(f"Contrastive: {got}, expected 0 <= positive_margin < negative_margin")
+            expected = f"{'0 <= ' if score is None else ''}positive_margin < negative_margin"
+            raise ValueError(f"Contrastive: {got}, expected {expected}")
         self.positive_margin, self.negative_margin = positive_margin, negative_margin
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         same, different = pairs_of("Contrastive", labels)
+        if self.score is not None:
+            return self.all_pairs(d, labels, seed)
         apart = distances(unit_means(d))
         near = mean_of((apart - self.positive_margin).relu(), same)
         return near + mean_of((self.negative_margin - apart).relu(), different)
 
+    def between(self, d: Distribution, other: Distribution, chosen: Chosen, seed: int | None) -> Tensor:
+        apart = distances_between(d, other) if self.score is None else -scored(d, other, self.score, seed)
+        near = weighted_mean((apart - self.positive_margin).relu(), chosen.same)
+        return near + weighted_mean((self.negative_margin - apart).relu(), chosen.different)
 
-class MultiSimilarity(Loss[Distribution]):
+
+class MultiSimilarity(PairLoss[Distribution]):
     """Multi-similarity loss: the hard pairs of each anchor, weighed among each other.
 
     With s_ij the cosine of the means, of anchor i are kept: items of its class with s_ip - margin below its largest
@@ -97,11 +111,13 @@ class MultiSimilarity(Loss[Distribution]):
     Parameters
     ----------
     threshold
-        In [-1, 1].
+        In [-1, 1], with a score any number.
     margin
-        Margin of the mining, >= 0.
+        Margin of the mining, >= 0; mined pairs are all kept.
     alpha, beta
         Sharpness for pairs of one class and of two, > 0.
+    score
+        A name or `Score` that takes d with itself, in place of the cosine of the means, which None is.
 
     Raises
     ------
@@ -127,12 +143,20 @@ class MultiSimilarity(Loss[Distribution]):
     [0.0, 0.157]
     """
 
-    across = True
-
-    def __init__(self, *, threshold: float = 0.5, margin: float = 0.1, alpha: float = 2.0, beta: float = 40.0) -> None:
+    def __init__(
+        self,
+        *,
+        threshold: float = 0.5,
+        margin: float = 0.1,
+        alpha: float = 2.0,
+        beta: float = 40.0,
+        score: str | Score | None = None,
+    ) -> None:
         super().__init__()
-        if not -1 <= threshold <= 1:
-            raise ValueError(f"MultiSimilarity: threshold is {threshold}, expected -1 .. 1")
+        self.score = None if score is None else scores.get(score)
+        if not (-1 <= threshold <= 1 if score is None else math.isfinite(threshold)):
+            expected = "-1 .. 1" if score is None else "a finite number"
+            raise ValueError(f"MultiSimilarity: threshold is {threshold}, expected {expected}")
         if not margin >= 0:
             raise ValueError(f"MultiSimilarity: margin is {margin}, expected a number of at least 0")
         for name, value in (("alpha", alpha), ("beta", beta)):
@@ -142,6 +166,8 @@ class MultiSimilarity(Loss[Distribution]):
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         rows, counted = others_of_classes("MultiSimilarity", labels)
+        if self.score is not None:
+            return self.all_pairs(d, labels, seed)
         unit = unit_means(d).mu
         cosines = unit @ unit.T
         near = entries_of_classes(cosines, rows)
@@ -151,6 +177,26 @@ class MultiSimilarity(Loss[Distribution]):
         dropped = others | (near.detach() >= hardest + self.margin)
         positive = _soft_hinge(near, dropped, -self.alpha, self.threshold)
         return (positive + _soft_hinge(cosines, far <= easiest - self.margin, self.beta, self.threshold)).mean()
+
+    def between(self, d: Distribution, other: Distribution, chosen: Chosen, seed: int | None) -> Tensor:
+        score = scores.get("cosine") if self.score is None else self.score
+        sides = (unit_means(d), unit_means(other)) if self.score is None else (d, other)
+        values = scored(*sides, score, seed)
+        beside, alone = chosen.same == 0, chosen.different == 0
+        if not chosen.mined:
+            found = values.detach()
+            hardest = found.masked_fill(alone, -math.inf).amax(1, keepdim=True)
+            easiest = found.masked_fill(beside, math.inf).amin(1, keepdim=True)
+            beside, alone = beside | (found >= hardest + self.margin), alone | (found <= easiest - self.margin)
+        of_same = _soft_sum(values, beside, -self.alpha, self.threshold)
+        return (of_same + _soft_sum(values, alone, self.beta, self.threshold)).mean()
+
+
+def _soft_sum(values: Tensor, dropped: Tensor, sharpness: float, threshold: float) -> Tensor:
+    """`_soft_hinge` of values of any size: [N], 0 with gradient 0 of a row of which all are dropped."""
+    exponents = (sharpness * (values - threshold)).masked_fill(dropped, -math.inf)
+    zero = torch.zeros_like(exponents[:, :1])
+    return torch.cat([zero, exponents], 1).logsumexp(1) / abs(sharpness)
 
 
 def _soft_hinge(cosines: Tensor, dropped: Tensor, sharpness: float, threshold: float) -> Tensor:

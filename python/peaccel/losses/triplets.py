@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from peaccel import scores
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
 from peaccel.distributions.triplet_probability import Spread, moments_on_sphere, spread_on_sphere
 from peaccel.losses._batch import (
@@ -30,7 +31,9 @@ from peaccel.losses._batch import (
     square_distances,
     unit_means,
 )
-from peaccel.losses.base import Loss, require_kind
+from peaccel.losses._between import Chosen, PairLoss, scored
+from peaccel.losses.base import Loss, require_kind, same_class_pairs
+from peaccel.scores import Score
 
 __all__ = ["BayesianTriplet", "Triplet", "TripletRegression"]
 
@@ -71,7 +74,7 @@ def triplets_of(owner: str, labels: Tensor) -> Triplets:
     return Triplets(anchors, positives, different[anchors] & counted[:, None])
 
 
-class Triplet(Loss[Distribution]):
+class Triplet(PairLoss[Distribution]):
     """Triplet loss of the directions of the means, over all triplets of the batch: the mean of ::
 
         [|a - p|^2 - |a - n|^2 + margin]_+
@@ -79,7 +82,9 @@ class Triplet(Loss[Distribution]):
     Parameters
     ----------
     margin
-        >= 0, of squared distances, which are in [0, 4].
+        >= 0, of squared distances, which are in [0, 4], or of the score.
+    score
+        A name or `Score` that takes d with itself, which in place of minus the squared distance is to be larger for p.
     only_violating
         True: the mean is over triplets whose hinge is above 0; 0, with gradient 0, where there are none.
 
@@ -108,22 +113,39 @@ class Triplet(Loss[Distribution]):
     [0.1, 0.2]
     """
 
-    across = True
-
-    def __init__(self, *, margin: float = 0.2, only_violating: bool = False) -> None:
+    def __init__(self, *, margin: float = 0.2, only_violating: bool = False, score: str | Score | None = None) -> None:
         super().__init__()
         self.margin, self.only_violating = checked_margin("Triplet", margin), only_violating
+        self.score = None if score is None else scores.get(score)
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        if self.score is not None:
+            pairs_of("Triplet", labels)
+            return self.all_pairs(d, labels, seed)
         squares = _squares_of_directions(d)
         if on_gpu(labels):
             found_by: Any = _violating_by_sorting
         else:  # in a compiled function, whose shapes cannot depend on labels, it is one operator
             found_by = violating_triplets if torch.compiler.is_compiling() else _violating
         violating = Violating(*found_by(squares.detach().to(d.mu.dtype), labels, self.margin))
+        return self._mean(squares, violating).to(d.mu.dtype)
+
+    def between(self, d: Distribution, other: Distribution, chosen: Chosen, seed: int | None) -> Tensor:
+        squares = _squares_between(d, other) if self.score is None else -scored(d, other, self.score, seed).double()
+        if chosen.triplets is not None:
+            anchors, positives, negatives = chosen.triplets
+            hinges = (squares[anchors, positives] - squares[anchors, negatives] + self.margin).relu()
+            counted = (hinges > 0) if self.only_violating else torch.ones_like(hinges, dtype=torch.bool)
+            return mean_of(hinges, counted).to(d.mu.dtype)
+        same, different = chosen.same > 0, chosen.different > 0
+        violating = _by_sorting(squares.detach().to(d.mu.dtype), same, different, self.margin)
+        return self._mean(squares, violating).to(d.mu.dtype)
+
+    def _mean(self, squares: Tensor, violating: Violating) -> Tensor:
+        """The mean hinge."""
         hinges = torch.dot(violating.weights.double().flatten(), squares.flatten()) + self.margin * violating.found
         counted = violating.found if self.only_violating else violating.triplets
-        return (hinges / counted.clamp(min=1)).to(d.mu.dtype)
+        return hinges / counted.clamp(min=1)
 
 
 class TripletRegression(Loss[Normal]):
@@ -284,6 +306,14 @@ def _squares_of_directions(d: Distribution) -> Tensor:
     return squares
 
 
+def _squares_between(d: Distribution, other: Distribution) -> Tensor:
+    """`_squares_of_directions` of two sides [N, M]."""
+    a, b = (unit_means(side.to(torch.float64)).mu for side in (d, other))
+    lengths = [x.detach().square().sum(1) for x in (a, b)]
+    squares: Tensor = torch.addmm(lengths[1], a, b.T, alpha=-2) + lengths[0][:, None]
+    return squares
+
+
 BLOCK = 1 << 18
 """How many triplets are compared together: as many numbers as stay in a core's cache."""
 
@@ -330,13 +360,17 @@ def _violating(squares: Tensor, labels: Tensor, margin: float) -> Violating:
 
 def _violating_by_sorting(squares: Tensor, labels: Tensor, margin: float) -> Violating:
     """`_violating` in shapes that do not depend on labels."""
-    near, far, same = _compared(squares, labels, margin)
+    same = same_class_pairs(labels)
     require_pairs("Triplet", same)
-    near = near.masked_fill(~same, -math.inf)
+    return _by_sorting(squares, same, labels[:, None] != labels, margin)
+
+
+def _by_sorting(squares: Tensor, same: Tensor, different: Tensor, margin: float) -> Violating:
+    """The violating triplets of an anchor's pairs of one class [N, M] with those of two."""
+    near, far = (squares + margin).masked_fill(~same, -math.inf), squares.masked_fill(~different, math.inf)
     near_in = torch.searchsorted(far.sort(1).values, near)
-    far_in = len(far) - torch.searchsorted(near.sort(1).values, far, right=True)
-    positives_of = same.sum(1)
-    triplets = (positives_of * (len(far) - 1 - positives_of)).sum()
+    far_in = far.shape[1] - torch.searchsorted(near.sort(1).values, far, right=True)
+    triplets = (same.sum(1) * different.sum(1)).sum()
     return Violating((near_in - far_in).to(far.dtype), near_in.sum(dtype=torch.float64), triplets)
 
 

@@ -17,6 +17,8 @@ from peaccel.metrics.confidences import (
     spread_confidence,
     top_score_confidence,
 )
+from peaccel.metrics.detection_cost import DetectionCost, detection_cost
+from peaccel.metrics.equal_error import EqualError, equal_error
 from peaccel.metrics.open_set import Novelty, OpenSet, OpenSetPoint, mate_scores, novelty_detection, open_set
 from peaccel.metrics.reject_verification import RejectVerification, pair_uncertainty, reject_verification
 from peaccel.metrics.rejection import ceda, r_auroc, rejection_area, rejection_curve, truncated_rows
@@ -42,6 +44,8 @@ from peaccel.metrics.verification import (
 
 __all__ = [
     "CalibrationBins",
+    "DetectionCost",
+    "EqualError",
     "Novelty",
     "OpenSet",
     "OpenSetPoint",
@@ -55,6 +59,8 @@ __all__ = [
     "ceda",
     "class_probability_confidence",
     "cropped_less_confident",
+    "detection_cost",
+    "equal_error",
     "equal_error_rate",
     "hit_at_k",
     "map_at_k",

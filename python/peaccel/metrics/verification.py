@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._numbers import as_array, as_flags, as_numbers, require_length
+from peaccel.metrics._numbers import as_array, as_classes, as_flags, as_numbers, require_length
 
 __all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_far", "verification_accuracy"]
 
 Array = NDArray[Any]
 
 SURPRISING = 4  # standard deviations, beyond which chance is one time in 30,000
+LEVELS = 200  # thresholds among the pairs of either kind at which draws are counted
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     One of the scores, the highest of several that are as good; infinity or minus infinity where it is best to reject or
     accept all.
 
+    Warns
+    -----
+    UserWarning
+        Scores look reversed, as distances are: their AUC is below one half by more than chance.
+
     Raises
     ------
     ValueError
@@ -94,10 +100,13 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     owner = "best_threshold"
     numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
+    warn_if_reversed(owner, "scores", numbers, flags)
     return most_right(numbers, flags)[0]
 
 
-def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float | None = None) -> float:
+def verification_accuracy(
+    scores: ArrayLike, same: ArrayLike, threshold: float | None = None, *, folds: int | ArrayLike | None = None
+) -> float:
     """Share of pairs that are decided rightly.
 
     Parameters
@@ -106,20 +115,25 @@ def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float |
         As the module's docstring says.
     threshold
         None = the best for these very pairs, as published; `best_threshold` of other pairs makes a fair one.
+    folds
+        In place of a threshold, [N], the fold of each pair, or how many folds of equal length they lie in, one after
+        the other: each fold is decided by the best threshold of the others. LFW's protocol has 10, in the order of its
+        pairs.txt.
 
     Returns
     -------
-    In [0, 1]; without a threshold at least the share of the larger class.
+    In [0, 1]; without a threshold at least the share of the larger class; with folds the mean over folds.
 
     Raises
     ------
     ValueError
-        Lengths differ, a score is not finite, `same` has one class or another number than 0 and 1, or the threshold is
-        NaN.
+        Lengths differ, a score is not finite, `same` has one class or another number than 0 and 1, the threshold is
+        NaN, or is given beside folds, or there are fewer than two folds or fewer pairs than folds.
 
     References
     ----------
-    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 4.2.
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 4.2; Huang et al., Labeled Faces in the Wild,
+    2007 (folds).
 
     Examples
     --------
@@ -133,9 +147,25 @@ def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float |
 
     >>> pe.metrics.verification_accuracy(scores, same, threshold=0.65)
     0.5
+
+    Two folds, of which each is decided by the threshold of the other, 0.7 and 0.8:
+
+    >>> round(pe.metrics.verification_accuracy([0.9, 0.6, 0.8, 0.7, 0.1, 0.65], [1, 0, 1, 1, 0, 0], folds=2), 2)
+    0.83
     """
     owner = "verification_accuracy"
-    return accuracy(owner, *as_pairs(owner, scores, same), threshold)
+    numbers, flags = as_pairs(owner, scores, same)
+    if folds is None:
+        return accuracy(owner, numbers, flags, threshold)
+    if threshold is not None:
+        raise ValueError(f"{owner}: threshold is given beside folds, which find theirs, expected one of them")
+    fold = _folds(owner, folds, numbers)
+    shares = []
+    for number in range(fold.max() + 1):
+        mine = fold == number
+        of_others, _ = most_right(numbers[~mine], flags[~mine])
+        shares.append(((numbers[mine] >= of_others) == flags[mine]).mean())
+    return float(np.mean(shares))
 
 
 def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
@@ -192,14 +222,8 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     >>> pe.metrics.equal_error_rate([0.9, 0.8, 0.7, 0.3, 0.6, 0.5, 0.2, 0.1], same=[1, 1, 1, 1, 0, 0, 0, 0])
     0.25
     """
-    accepted, right = _accepted(*as_pairs("equal_error_rate", scores, same))
-    false_accepts = np.concatenate([[0], accepted - right]) / (accepted[-1] - right[-1])
-    false_rejects = 1 - np.concatenate([[0], right]) / right[-1]
-    # The difference rises with the threshold, from -1 to 1.
-    gap = false_accepts - false_rejects
-    after = int(np.argmax(gap >= 0))
-    share = gap[after] / (gap[after] - gap[after - 1])
-    return float(false_accepts[after] - share * (false_accepts[after] - false_accepts[after - 1]))
+    _, far, tar = rates_over(*as_pairs("equal_error_rate", scores, same))
+    return float(equal_error_of(far, tar))
 
 
 def tar_at_far(
@@ -229,6 +253,11 @@ def tar_at_far(
     -------
     The rates, the threshold and their intervals, which are wide where N far is small.
 
+    Warns
+    -----
+    UserWarning
+        Scores look reversed, as for `best_threshold`.
+
     Raises
     ------
     ValueError
@@ -252,13 +281,12 @@ def tar_at_far(
     dtype = as_array(owner, "scores", scores, "(N,)").dtype.newbyteorder("=")
     numbers, flags = as_pairs(owner, scores, same)
     far = as_far(owner, far)
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
+    require_draws(owner, resamples, level)
+    warn_if_reversed(owner, "scores", numbers, flags)
     rejected, accepted = np.sort(numbers[~flags])[::-1], np.sort(numbers[flags])
     n, k = len(rejected), most_at(far, len(rejected))
     levels = np.append(rejected, -np.inf)  # of places; what lies above the level of place k may be accepted
-    threshold = lowest_above(np.sort(numbers), levels[[k]], dtype)
-    tar = above(accepted, threshold) / len(accepted)
+    found = at_far(numbers, flags, far, dtype)
 
     # The (k + 1)-th largest of a draw of N of N is the score whose place is the (k + 1)-th smallest of N uniform
     # numbers, and how many of the others a draw accepts is binomial: neither needs the draw itself.
@@ -270,19 +298,47 @@ def tar_at_far(
     def far_at(threshold: Array) -> Array:
         return above(rejected[::-1], threshold) / n
 
-    def interval(x: Array) -> tuple[float, float]:
-        low, high = np.quantile(x, [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
-
     return TarAtFar(
         far=far,
-        attained_far=float(far_at(threshold)[0]),
-        attained_far_interval=interval(far_at(drawn)),
-        tar=float(tar[0]),
-        tar_interval=interval(tars),
-        threshold=float(threshold[0]),
-        threshold_interval=interval(drawn),
+        attained_far=found.attained_far,
+        attained_far_interval=percentiles(far_at(drawn), level),
+        tar=found.tar,
+        tar_interval=percentiles(tars, level),
+        threshold=found.threshold,
+        threshold_interval=percentiles(drawn, level),
     )
+
+
+def _folds(owner: str, folds: int | ArrayLike, scores: Array) -> Array:
+    """[N], the number of each pair's fold, from names or of parts one after the other."""
+    if np.ndim(folds):
+        names = as_classes(owner, "folds", folds)
+        require_length(owner, "folds", names, "scores", scores)
+        of = np.unique(names, return_inverse=True)[1]
+    elif isinstance(folds, int | np.integer) and 2 <= folds <= len(scores):
+        of = np.repeat(np.arange(folds), [len(part) for part in np.array_split(scores, folds)])
+    else:
+        raise ValueError(f"{owner}: folds is {folds!r}, expected an integer from 2 to the {len(scores)} pairs, or [N]")
+    if of.max() < 1:
+        raise ValueError(f"{owner}: folds are all alike, expected at least two")
+    return np.asarray(of)
+
+
+class AtFar(NamedTuple):
+    """The threshold at a FAR, and the rates of these pairs there."""
+
+    threshold: float
+    tar: float
+    attained_far: float
+
+
+def at_far(scores: Array, same: Array, far: float, dtype: Any = np.float64) -> AtFar:
+    """The lowest of the scores, which are of a dtype, that accepts at most a share of the pairs of two classes."""
+    rejected, accepted = np.sort(scores[~same]), np.sort(scores[same])
+    levels = np.append(rejected[::-1], -np.inf)
+    threshold = lowest_above(np.sort(scores), levels[[most_at(far, len(rejected))]], dtype)
+    rates = (float(above(kind, threshold)[0] / len(kind)) for kind in (accepted, rejected))
+    return AtFar(float(threshold[0]), *rates)
 
 
 def as_far(owner: str, far: float) -> float:
@@ -290,6 +346,18 @@ def as_far(owner: str, far: float) -> float:
     if not 0 <= far <= 1:
         raise ValueError(f"{owner}: far is {far}, expected [0, 1]")
     return float(far)
+
+
+def require_draws(owner: str, resamples: int, level: float) -> None:
+    """Refuse less than one draw, and a level outside (0, 1)."""
+    if resamples < 1 or not 0 < level < 1:
+        raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
+
+
+def percentiles(drawn: Array, level: float) -> tuple[float, float]:
+    """The interval that holds a share of the draws, as much of the others on either side."""
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def most_at(rate: float, n: Any) -> Any:
@@ -323,13 +391,18 @@ def warn_if_reversed(owner: str, name: str, scores: Array, positive: Array) -> N
     """Say to the caller of the owner, which calls this, that scores look like distances: their AUC is below one half by
     more than chance, SURPRISING standard deviations of independent scores that say nothing (Mann & Whitney, 1947).
     """
-    count, won = len(scores), int(positive.sum())
-    if not 0 < won < count:
-        return
-    area = auroc(scores, positive)
-    if area < 0.5 - SURPRISING * math.sqrt((count + 1) / (12 * won * (count - won))):
+    if (area := area_of_reversed(scores, positive)) is not None:
         what = f"their AUC is {area:.3f}, below one half by more than chance; expected higher = more similar, or surer"
         warnings.warn(f"{owner}: {name} look reversed, as distances are: {what}", UserWarning, stacklevel=3)
+
+
+def area_of_reversed(scores: Array, positive: Array) -> float | None:
+    """The AUC where it is below one half by more than chance, else None."""
+    count, won = len(scores), int(positive.sum())
+    if not 0 < won < count:
+        return None
+    area = auroc(scores, positive)
+    return area if area < 0.5 - SURPRISING * math.sqrt((count + 1) / (12 * won * (count - won))) else None
 
 
 def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None) -> float:
@@ -348,6 +421,38 @@ def most_right(scores: Array, positive: Array) -> tuple[float, float]:
     best = int(np.argmax(decided))
     levels = np.concatenate([[np.inf], np.unique(scores)[:0:-1], [-np.inf]])
     return float(levels[best]), float(decided[best] / len(scores))
+
+
+def rates_over(scores: Array, same: Array) -> tuple[Array, Array, Array]:
+    """The different scores, highest first and infinity before them, with FAR and TAR at each of these thresholds."""
+    accepted, right = _accepted(scores, same)
+    far, tar = (np.concatenate([[0], count]) / count[-1] for count in (accepted - right, right))
+    return np.concatenate([[np.inf], np.unique(scores)[::-1]]), far, tar
+
+
+def equal_error_of(far: Array, tar: Array) -> Array:
+    """FAR where it is as large as 1 - TAR, both of which are [..., T], over falling thresholds from 0 to 1."""
+    gap = far - (1 - tar)  # rises, from -1 to 1
+    after = (gap >= 0).argmax(-1)[..., None]
+    (gap_before, gap_after), (low, high) = (
+        [np.take_along_axis(x, after - back, -1)[..., 0] for back in (1, 0)] for x in (gap, far)
+    )
+    return np.asarray(high - gap_after / (gap_after - gap_before) * (high - low))
+
+
+def counted_levels(scores: Array, same: Array) -> Array:
+    """Rising scores at which draws of pairs are counted: at ranks of either kind, denser where FAR is low."""
+    kinds = [np.sort(scores[of])[::-1] for of in (same, ~same)]
+    ranks = np.linspace(0, len(kinds[0]) - 1, LEVELS), np.geomspace(1, len(kinds[1]), LEVELS) - 1
+    return np.unique(np.concatenate([x[at.astype(np.int64)] for x, at in zip(kinds, ranks, strict=True)]))
+
+
+def drawn_shares(place: Array, same: Array, bins: int, resamples: int, seed: int) -> tuple[Array, Array]:
+    """[draws, bins] of pairs of two classes and of one, drawn apart: the share of them in each bin."""
+    rng = np.random.default_rng(seed)
+    both = (np.bincount(place[kind], minlength=bins) for kind in (~same, same))
+    of_two, of_one = (rng.multinomial(n.sum(), n / n.sum(), resamples) / n.sum() for n in both)
+    return of_two, of_one
 
 
 def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:

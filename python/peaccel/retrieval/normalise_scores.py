@@ -26,12 +26,21 @@ def normalise_scores(
     queries: Ranking[KindT] | KindT | Given | None = None,
     gallery: Ranking[KindT] | KindT | Given | None = None,
 ) -> KindT: ...
+@overload
+def normalise_scores(
+    scores: KindT | Sequence[float],
+    *,
+    queries: Ranking[KindT] | KindT | Given | None = None,
+    gallery: Ranking[KindT] | KindT | Given | None = None,
+    pairs: KindT | Given,
+) -> KindT: ...
 @quiet
 def normalise_scores(
     scores: Ranking[ArrayT] | ArrayT | Given,
     *,
     queries: Ranking[ArrayT] | ArrayT | Given | None = None,
     gallery: Ranking[ArrayT] | ArrayT | Given | None = None,
+    pairs: ArrayT | Given | None = None,
 ) -> Ranking[ArrayT] | ArrayT:
     """Scores in standard deviations above the mean score with a cohort, so that one threshold serves all items.
 
@@ -49,18 +58,21 @@ def normalise_scores(
     Parameters
     ----------
     scores
-        [Q, G], as of `pairwise`; or a Ranking, of which Z- and S-norm take the ids for gallery rows.
+        [Q, G], as of `pairwise`; or a Ranking, of which Z- and S-norm take the ids for gallery rows; or [P], with
+        pairs.
     queries, gallery
         [Q, N] and [G, M]: scores of each query, and of each gallery item, with items of the cohort, N, M >= 2, finite
         and not all equal. All of the cohort, by `pairwise`, or the best of it: a Ranking, as `search` gives it. Of the
         same score, also its scale; of a score that is not symmetric those of the gallery are
         ``pe.pairwise(cohort, gallery, score).T``.
+    pairs
+        [P, 2] integers: rows of the query and of the gallery item of each score, as of a list of trials.
 
     Returns
     -------
-    In the compute dtype (float32 for 16-bit floats), computed in float64. [Q, G], differentiable in torch; of a Ranking
-    a Ranking of the same items, in their new order: best first, then NaN, then padding, ties by the lower row. What the
-    list did not hold is not found: search for more items than are needed.
+    In the compute dtype (float32 for 16-bit floats), computed in float64. [Q, G] or [P], differentiable in torch; of a
+    Ranking a Ranking of the same items, in their new order: best first, then NaN, then padding, ties by the lower row.
+    What the list did not hold is not found: search for more items than are needed.
 
     Raises
     ------
@@ -99,8 +111,12 @@ def normalise_scores(
         raise TypeError(f"{owner}: expected queries, gallery or both, their scores with the cohort")
     ids = scores.ids if isinstance(scores, Ranking) else None
     given = as_array(scores.scores if isinstance(scores, Ranking) else scores, owner, "scores")
-    if given.ndim != 2:
-        raise ValueError(f"{owner}: scores have shape {tuple(given.shape)}, expected (Q, G)")
+    if given.ndim != (2 if pairs is None else 1):
+        expected = "(Q, G), or (P,) with pairs" if pairs is None else "(P,) beside pairs"
+        raise ValueError(f"{owner}: scores have shape {tuple(given.shape)}, expected {expected}")
+    if pairs is not None:
+        of_pairs: ArrayT = _of_pairs(given, queries, gallery, pairs)
+        return of_pairs
     x, terms = cast(given, "float64"), []
     if queries is not None:
         mean, deviation = _moments("queries", queries, given, len(given))
@@ -116,6 +132,27 @@ def normalise_scores(
     norm = "T-norm" if gallery is None else "Z-norm" if queries is None else "S-norm"
     of = scores.score if isinstance(scores, Ranking) else None
     return normed if ids is None else of_score(Ranking(*best_first(normed, ids, by_row=True)), of, norm)
+
+
+def _of_pairs(scores: Array, queries: Any, gallery: Any, pairs: Any) -> Array:
+    """The scores [P] of pairs of rows, normalised."""
+    owner = "normalise_scores"
+    rows = as_array(pairs, owner, "pairs", floating=False)
+    require_same_kind(owner, "pairs", rows, "scores", scores)
+    if tuple(rows.shape) != (len(scores), 2) or "int" not in str(rows.dtype):
+        got = f"shape {tuple(rows.shape)} and dtype {rows.dtype}"
+        raise ValueError(f"{owner}: pairs have {got}, expected integers of shape ({len(scores)}, 2)")
+    x, terms = cast(scores, "float64"), []
+    for name, side, column in (("queries", queries, rows[:, 0]), ("gallery", gallery, rows[:, 1])):
+        if side is None:
+            continue
+        mean, deviation = _moments(name, side, scores, None)
+        if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(mean):
+            raise ValueError(
+                f"{owner}: pairs name rows {column.min()}..{column.max()} of {name}, which has {len(mean)}"
+            )
+        terms.append((x - mean[column]) / deviation[column])
+    return cast(sum(terms) / len(terms), compute_dtype(scores))
 
 
 def _moments(name: str, of: Any, like: Array, rows: int | None) -> tuple[Array, Array]:

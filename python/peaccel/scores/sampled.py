@@ -36,9 +36,23 @@ def _line(mu: Array, params: Params) -> Array:
 def _unit(d: Any, params: Params) -> tuple[Array, Array]:
     """The mean's direction alone, scaled to unit length where it is a point."""
     mu, zero = location(d, params)
+    mu = _some_direction(mu)
     if d.kind == "point":
         mu = mu / lengths(mu)[:, None]
     return mu, zero
+
+
+def _proxies(d: Any, params: Params) -> tuple[Array, Array]:
+    """Directions and concentrations."""
+    return _some_direction(d.mu), d.kappa
+
+
+def _some_direction(mu: Array) -> Array:
+    """The rows, and the first axis in place of those of 0, whose gradient is 0: a stretched 0 has no direction."""
+    xp = namespace(mu)
+    axis = xp.zeros_like(mu)
+    axis[..., 0] = 1
+    return xp.where((mu == 0).all(-1)[:, None], axis, mu)
 
 
 def _of_draws(ops: Mapping[str, PairOp]) -> dict[Kinds, Choice]:
@@ -165,7 +179,7 @@ el_nivmf = Score(
     >>> pe.pairwise(images, proxies, pe.scores.el_nivmf(n=1000, seed=0)).round(1).tolist()
     [[0.7], [-0.7]]
     """,
-    {("vmf", "nivmf"): Pair(sampled_scores.el_nivmf, vmf, vmf)},
+    {("vmf", "nivmf"): Pair(sampled_scores.el_nivmf, vmf, _proxies)},
     {"n": 5, "seed": None},
 )
 
@@ -173,7 +187,8 @@ nivmf = Score(
     "nivmf",
     """Log density of the gallery item at the query's direction.
 
-    ``log rho(mu1)``, rho as in `el_nivmf`, without draws; `pe.log_prob` is the same of items one by one.
+    ``log rho(mu1)``, rho as in `el_nivmf`, without draws; `pe.log_prob` is the same of items one by one. For an item of
+    zeros, which has no direction, stands the first axis, (1, 0, ..., 0), as in `pe.fuse`.
 
     References
     ----------
@@ -185,5 +200,5 @@ nivmf = Score(
     >>> pe.pairwise(pe.Point([[0.6, 0.8]]), proxies, "nivmf").round(3).tolist()
     [[0.696, -0.021]]
     """,
-    {(query, "nivmf"): Pair(sampled_scores.nivmf, _unit, vmf) for query in ("point", "vmf")},
+    {(query, "nivmf"): Pair(sampled_scores.nivmf, _unit, _proxies) for query in ("point", "vmf")},
 )

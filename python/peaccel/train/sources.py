@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -223,5 +224,5 @@ def _transforms(expected: ImageInput | None) -> tuple[Any, Any]:
     side = expected.size[0]
     if side <= 128:
         return transforms.face_transform(side), transforms.face_transform(side, flip=True)
-    shorter = round(side * 256 / 224)
+    shorter = math.floor(side / expected.crop)  # as timm rounds
     return transforms.eval_transform(normalisation, shorter, side), transforms.train_transform(normalisation, side)

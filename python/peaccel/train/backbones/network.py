@@ -25,6 +25,9 @@ class ImageInput:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     """Standard deviation, by which the difference is divided, one value per channel."""
 
+    crop: float = 0.875
+    """Share of the shorter side that the square in the middle keeps, which is cut out of an image; in (0, 1]."""
+
     def zeros(self) -> Tensor:
         """One image [1, C, H, W] of zeros."""
         return torch.zeros(1, len(self.mean), *self.size)

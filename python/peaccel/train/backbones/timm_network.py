@@ -70,4 +70,5 @@ def _input(config: dict[str, Any], options: dict[str, Any]) -> ImageInput:
     size = options.get("img_size", config["input_size"][1:])
     channels = options.get("in_chans", 3)
     mean, std = (config[key] if channels == 3 else (fmean(config[key]),) * channels for key in ("mean", "std"))
-    return ImageInput((size, size) if isinstance(size, int) else tuple(size), tuple(mean), tuple(std))
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    return ImageInput(sides, tuple(mean), tuple(std), config["crop_pct"])

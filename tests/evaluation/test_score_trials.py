@@ -1,0 +1,222 @@
+"""Trial lists: as VoxCeleb and Kaldi write them, scored by names, with several utterances of enrolment and S-norm."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command import run
+
+import peaccel as pe
+from peaccel import io, metrics
+
+PEOPLE, EACH, DIM = 12, 6, 8
+WHO = np.arange(PEOPLE).repeat(EACH)
+RNG = np.random.default_rng(0)
+MU = (RNG.normal(size=(PEOPLE, DIM))[WHO] + 0.5 * RNG.normal(size=(PEOPLE * EACH, DIM))).astype("f4")
+VAR = RNG.uniform(0.1, 0.6, len(MU)).astype("f4")
+IDS = np.array([f"id{who:02}/{row:05}.wav" for row, who in enumerate(WHO)])
+ENROLMENT = {f"spk{who}": tuple(IDS[who == WHO][: 1 + who % 3]) for who in range(PEOPLE)}
+COHORT = pe.Normal(RNG.normal(size=(40, DIM)).astype("f4"), RNG.uniform(0.1, 0.6, 40).astype("f4"))
+ENROL = np.array([f"spk{who}" for who in range(PEOPLE) for _ in range(PEOPLE)])
+TEST = np.tile(IDS[WHO.searchsorted(np.arange(PEOPLE), "right") - 1], PEOPLE)
+MATCH = np.eye(PEOPLE, dtype=bool).ravel()
+
+
+def items(kind):
+    return pe.Point(MU) if kind == "point" else pe.Normal(MU, VAR)
+
+
+def one_by_one(d, score, rule=None):
+    """Each trial by itself: its utterances fused, and one pair scored."""
+    row = {name: i for i, name in enumerate(IDS.tolist())}
+    for enrol, test in zip(ENROL, TEST, strict=True):
+        rows = [row[name] for name in ENROLMENT[enrol]]
+        model = pe.fuse(d[rows], np.zeros(len(rows), int), rule)
+        yield pe.paired(d[[row[test]]], model, score)[0]
+
+
+@pytest.mark.parametrize(
+    "kind, score, rule", [("point", "cosine", None), ("normal", "mls", None), ("normal", "llr:prior_var=1", "mean")]
+)
+def test_trials_are_scored_as_each_by_itself(kind, score, rule):
+    d = items(kind)
+    found = pe.score_trials(d, IDS, ENROL, TEST, score, enrolment=ENROLMENT, rule=rule)
+    np.testing.assert_allclose(found, list(one_by_one(d, score, rule)), rtol=1e-6)
+    assert metrics.equal_error_rate(found, MATCH) < 0.1
+    on_torch = type(d)(*map(torch.tensor, d.arrays))
+    assert (pe.score_trials(on_torch, IDS, ENROL, TEST, score, enrolment=ENROLMENT, rule=rule) == found).mean() > 0.9
+
+
+def test_who_is_enrolled_is_an_utterance_where_nothing_else_is_said():
+    one, other = np.triu_indices(len(MU), 1)
+    d = items("normal")
+    found = pe.score_trials(d, IDS, IDS[one], IDS[other])
+    assert (found == pe.paired(d[other], d[one], "mls")).all()
+    by_number = pe.score_trials(d, np.arange(len(MU)) + 7, one + 7, other + 7)
+    assert (by_number == found).all()
+
+
+@pytest.mark.parametrize("k", [10, 40, 300])
+def test_trials_are_normalised_by_those_of_each_side_with_the_cohort(k):
+    d = items("normal")
+    plain = list(one_by_one(d, "mls"))
+    found = pe.score_trials(d, IDS, ENROL, TEST, "mls", enrolment=ENROLMENT, cohort=COHORT, k=k)
+    row = {name: i for i, name in enumerate(IDS.tolist())}
+    for i, (enrol, test) in enumerate(zip(ENROL, TEST, strict=True)):
+        rows = [row[name] for name in ENROLMENT[enrol]]
+        terms = []
+        for side in (d[[row[test]]], pe.fuse(d[rows], np.zeros(len(rows), int))):
+            with_cohort = np.sort(pe.pairwise(side, COHORT, "mls")[0].astype("f8"))[::-1][:k]
+            terms.append((plain[i] - with_cohort.mean()) / with_cohort.std())
+        assert found[i] == pytest.approx(np.mean(terms), rel=1e-4)
+
+
+def test_pairs_are_normalised_as_their_places_in_a_matrix():
+    scores, q, g = RNG.normal(size=(5, 7)), RNG.normal(size=(5, 20)), RNG.normal(size=(7, 20))
+    rows = np.argwhere(np.ones((5, 7)))
+    for sides in ({"queries": q}, {"gallery": g}, {"queries": q, "gallery": g}):
+        expected = pe.normalise_scores(scores, **sides)
+        found = pe.normalise_scores(scores.ravel(), **sides, pairs=rows)
+        assert (found == expected.ravel()).all()
+        as_tensors = {name: torch.tensor(x) for name, x in sides.items()}
+        of_torch = pe.normalise_scores(torch.tensor(scores.ravel()), **as_tensors, pairs=torch.tensor(rows))
+        np.testing.assert_allclose(of_torch.numpy(), expected.ravel(), rtol=1e-12)
+    for bad, message in (
+        ((scores, rows), "scores have shape (5, 7), expected (P,) beside pairs"),
+        ((scores.ravel(), None), "scores have shape (35,), expected (Q, G), or (P,) with pairs"),
+        ((scores.ravel(), rows[:3]), "pairs have shape (3, 2) and dtype int64, expected integers of shape (35, 2)"),
+        ((scores.ravel(), rows / 2), "pairs have shape (35, 2) and dtype float64, expected integers"),
+        ((scores.ravel(), rows + 1), "pairs name rows 1..5 of queries, which has 5"),
+        ((scores.ravel(), rows - 1), "pairs name rows -1..3 of queries, which has 5"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(f"normalise_scores: {message}")):
+            pe.normalise_scores(bad[0], queries=q, gallery=g, pairs=bad[1])
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"ids": IDS[:5]}, "ids are 5 different names, expected 72 like d"),
+        ({"ids": np.array(["a"] * 72)}, "ids are 1 different names, expected 72 like d"),
+        ({"ids": MU}, "ids has shape (72, 8) and dtype float32, expected (N,) names"),
+        ({"ids": [None, *IDS[1:]]}, "1 of the 72 ids are missing"),
+        ({"test": ["nobody", *TEST[1:]]}, "ids lacks 1 of the names of test, the first 'nobody'"),
+        ({"enrol": ["nobody", *ENROL[1:]]}, "enrolment lacks 1 of the names of enrol, the first 'nobody'"),
+        ({"test": TEST[1:]}, "test has shape (143,), expected (144,) like enrol"),
+        ({"enrolment": None}, "ids lacks 12 of the names of enrol, the first 'spk0'"),
+        ({"enrolment": ENROLMENT | {"spk3": ()}}, "enrolment of 'spk3' has no utterance"),
+        ({"enrolment": ENROLMENT | {"spk3": ("x",)}}, "ids lacks 1 of the names of enrolment, the first 'x'"),
+        ({"cohort": COHORT, "k": 1}, "k is 1, expected at least 2 of the cohort"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(change, message):
+    given = {"ids": IDS, "enrol": ENROL, "test": TEST, "enrolment": ENROLMENT} | change
+    with pytest.raises(ValueError, match=re.escape(f"score_trials: {message}")):
+        pe.score_trials(items("point"), **given)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["1 {enrol} {test}", "{enrol} {test} {word}", "{enrol}\t{test}\t1"])
+def test_both_forms_of_a_trial_list_are_read(tmp_path, form):
+    lines = []
+    for enrol, test, match in zip(ENROL, TEST, MATCH, strict=True):
+        line = form.replace("1", str(int(match))).format(
+            enrol=enrol, test=test, word="target" if match else "nontarget"
+        )
+        lines.append(line)
+    (tmp_path / "trials").write_text("\ufeff" + "\r\n".join(lines) + "\n\n")
+    found = io.read_trials(tmp_path / "trials")
+    assert (found.enrol == ENROL).all() and (found.test == TEST).all() and (found.match == MATCH).all()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "is empty (0 bytes)"),
+        ("\n\n", "holds no trials"),
+        ("1 a b\n1 a\n", "line 2 has 2 columns, expected three, '1 enrol test' or 'enrol test target'"),
+        ("1 a b c\n", "line 1 has 4 columns"),
+        ("1 a b\n\nyes a b\n2 a b\n", "line 4: the first column is '2', expected whether the pair matches"),
+        ("a b target\na b impostor\n", "line 2: the last column is 'impostor', expected whether the pair matches"),
+        ("1 a 0\n0 a 1\n", "both the first and the last column could be the match, expected names in one of them"),
+    ],
+)
+def test_what_is_no_trial_list_is_refused(tmp_path, text, message):
+    (tmp_path / "trials").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(f"trials: {message}")):
+        io.read_trials(tmp_path / "trials")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("\n", "holds no speaker"),
+        ("ann u1\nbob\n", "line 2: bob has no utterance, expected 'speaker utterance ...'"),
+        ("ann u1\nann u2\n", "line 2: ann is there twice, expected one line of all of its utterances (spk2utt, not"),
+    ],
+)
+def test_what_is_no_enrolment_is_refused(tmp_path, text, message):
+    (tmp_path / "spk2utt").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(f"spk2utt: {message}")):
+        io.read_enrolment(tmp_path / "spk2utt")
+    (tmp_path / "spk2utt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="spk2utt: cannot be read as text"):
+        io.read_enrolment(tmp_path / "spk2utt")
+    with pytest.raises(FileNotFoundError, match="none: no such file"):
+        io.read_trials(tmp_path / "none")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    io.write_distribution("e.npz", items("normal"))
+    io.write_distribution("cohort.npz", COHORT)
+    np.save("ids.npy", IDS)
+    np.save("y.npy", WHO)
+    Path("scored.csv").write_text("score,match\n1,1\n0,0\n")
+    Path("spk2utt").write_text("".join(f"{who} {' '.join(names)}\n" for who, names in ENROLMENT.items()))
+    rows = zip(MATCH.astype(int), ENROL, TEST, strict=True)
+    Path("trials.txt").write_text("".join(f"{match} {enrol} {test}\n" for match, enrol, test in rows))
+
+
+OF_TRIALS = "choose-threshold --embeddings e.npz --ids ids.npy --trials trials.txt --enrolment spk2utt --out o"
+
+
+def test_a_command_chooses_the_threshold_of_a_trial_list(folder, capsys):
+    line = f"{OF_TRIALS} --score mls --rule mean --cohort cohort.npz --p-target 5%"
+    code, out, err = run(capsys, line)
+    assert code == 0, err
+    given = {"enrolment": io.read_enrolment("spk2utt"), "rule": "mean", "cohort": COHORT}
+    scores = pe.score_trials(items("normal"), IDS, ENROL, TEST, "mls", **given)
+    found = pe.choose_pair_threshold(scores, MATCH, p_target=0.05)
+    assert io.read_fit("o/accept.json") == found.accept and str(found) in out
+    assert run(capsys, f"{OF_TRIALS} --score llr:prior_var=1 --far 20%")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (
+            f"{OF_TRIALS} --labels y.npy",
+            "--trials needs --embeddings and --ids, and no labels; found --embeddings --labels",
+        ),
+        (OF_TRIALS.replace("--ids ids.npy", ""), "--trials needs --embeddings and --ids"),
+        (f"{OF_TRIALS} --fpir 1%", "--fpir is of searches"),
+        (f"{OF_TRIALS} --novel e.npz", "--novel is of searches, not of --trials"),
+        (OF_TRIALS.replace("--enrolment spk2utt", "--rule mean"), "--rule is of --enrolment, which is not given"),
+        (OF_TRIALS.replace("--enrolment spk2utt", ""), "ids lacks 12 of the names of enrol, the first 'spk0'"),
+        (
+            f"{OF_TRIALS} --pairs scored.csv",
+            "--pairs are scored already and stand alone, found --embeddings --enrolment",
+        ),
+        (OF_TRIALS.replace("--trials trials.txt", "--labels y.npy"), "--ids is of --trials, which are not given"),
+        (f"{OF_TRIALS} --rule pfee", "unknown rule 'pfee'; did you mean 'pfe'?"),
+    ],
+)
+def test_each_message_of_a_command_of_trials(folder, capsys, line, message):
+    code, _, err = run(capsys, line)
+    assert code != 0 and message in err and err.count("\n") <= 2, err
