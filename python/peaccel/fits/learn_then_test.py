@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, on_host
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
-from peaccel.fits.records import FalseMatchLimit, RankedAnswers, Selection, fewest
+from peaccel.fits.answer_confidence import RankedAnswers
+from peaccel.fits.records import FalseMatchLimit, Selection, fewest
 from peaccel.metrics.verification import warn_if_reversed
 
 __all__ = ["learn_then_test", "limit_false_matches"]
