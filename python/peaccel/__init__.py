@@ -89,6 +89,7 @@ __version__ = _core.__version__
 
 __all__ = [
     "Calibration",
+    "Centre",
     "ConformalSets",
     "CudaError",
     "Distribution",

@@ -68,7 +68,7 @@ def test_a_reranker_whose_items_share_ids_knows_the_classes(shared):
     reranker = pe.FaissReranker(index, GALLERY, score="cosine", features="unit")
     accept = pe.Selection(0.2, 0.1, 0.1, 60, 3, 0, confidence="class_margin", score="cosine")
     if not shared:
-        with pytest.raises(ValueError, match="^answer_confidence: a class_margin needs labels, the classes of the ga"):
+        with pytest.raises(ValueError, match=r"^answer_confidence: a class_margin needs labels, the classes of the ga"):
             reranker.search(QUERIES, 4, shortlist=60, accept=accept)
         return
     kept = reranker.search(QUERIES, 2, shortlist=60, accept=accept).ids[:, 0]

@@ -479,7 +479,8 @@ class FalseMatchLimit(Threshold):
         if np.isinf(self.threshold):
             missing = f"takes {self.missing} more {counted} than {self.number}"
             return f"return no matches: to promise that {promise}, {missing}"
-        return f"return matches from a {_number_of(self, 'score')} of {self.threshold:.6g} on: {promise} ({self.number} {counted})"
+        number = _number_of(self, "score")
+        return f"return matches from a {number} of {self.threshold:.6g} on: {promise} ({self.number} {counted})"
 
 
 @dataclass(frozen=True)
