@@ -544,7 +544,7 @@ NONE_WRONG = pe.Point(np.repeat(np.eye(DIM), 2, 0) + 0.01 * np.random.default_rn
          "choose_threshold: all 16 answers that a probability is to be fitted to are right"),
         (lambda q, g, y: pe.choose_threshold(q, g, y, cohort=pe.Point(np.eye(3))),
          "choose_threshold: cohort has 3 items of 3 dimensions, expected two or more like the gallery's 600 items of"),
-        (lambda q, g, y: pe.choose_threshold(pe.Normal(q.mu, np.float32(1)), pe.Normal(g.mu, np.float32(2)), y, "neg_kl",
+        (lambda q, g, y: pe.choose_threshold(*(pe.Normal(d.mu, np.float32(1)) for d in (q, g)), y, "neg_kl",
                                              cohort=pe.Normal(g.mu, np.float32(3))),
          "choose_threshold: score neg_kl:direction=query_to_gallery is not symmetric, as S-norm needs"),
     ],

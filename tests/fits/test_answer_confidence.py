@@ -83,7 +83,7 @@ OF_MARGIN = pe.Selection(0.2, 0.1, 0.1, 60, 3, 0, confidence="margin", dim=8, ap
     ("call", "error", "message"),
     [
         (lambda: pe.answer_confidence(FOUND, "gap"), ValueError, "answer_confidence: unknown kind 'gap'"),
-        (lambda: pe.answer_confidence(FOUND.scores), TypeError, "answer_confidence: ranking is ndarray, expected a pe."),
+        (lambda: pe.answer_confidence(FOUND.scores), TypeError, "answer_confidence: ranking is ndarray, expected a"),
         (lambda: pe.answer_confidence(FOUND, "class_margin"), ValueError,
          "answer_confidence: a class_margin needs labels, the classes of the gallery"),
         (lambda: pe.answer_confidence(FOUND, "class_margin", LABELS[:9]), ValueError,

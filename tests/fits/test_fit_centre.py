@@ -42,7 +42,7 @@ def test_cosines_are_of_what_is_left_without_the_means(dtype, library):
 
 def test_what_is_whitened_has_the_covariance_of_the_identity():
     stretch = RNG.normal(size=(16, 16)) @ np.diag(np.logspace(0, -3, 16))
-    queries, gallery = (pe.Point((d.mu @ stretch)) for d in sides("f8"))
+    queries, gallery = (pe.Point(d.mu @ stretch) for d in sides("f8"))
     centre = pe.fit_centre(queries, gallery, whiten=True)
     left = np.concatenate([centre.of_queries(queries).mu, centre.of_gallery(gallery).mu])
     np.testing.assert_allclose(left.T @ left / len(left), np.eye(16), atol=1e-8)

@@ -6,22 +6,26 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Literal
 
 from peaccel import io, scores
 from peaccel._utils import options
-from peaccel.cli._labelled_files import LabelledFiles, given, novel, scored_by, sides
+from peaccel.cli._fitted_files import NormFiles, read_fit
+from peaccel.cli._labelled_files import LabelledFiles, applied, given, novel, scored_by, sides
 from peaccel.cli._outputs import outputs
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.threshold_results import ThresholdChoice
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import FalseMatchLimit, Selection
 
 __all__ = ["ChooseThreshold", "main"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseThreshold(LabelledFiles):
+class ChooseThreshold(LabelledFiles, NormFiles):
     """Data to choose a threshold on, its promise, and output.
 
     Labelled queries and a gallery, of classes that nothing was trained on, or scored pairs."""
@@ -43,6 +47,12 @@ class ChooseThreshold(LabelledFiles):
     have no right item."""
     far: str | None = None
     """Or, of --pairs: at most this share of pairs that do not match is accepted."""
+    confidence: Literal["score", "margin", "class_margin", "probability", "auto"] = "score"
+    """The number that the threshold is of: the score of the best item, its margin to the next item or to the best of
+    another class, or a fitted probability of these. auto: the one that answers most of a third of the classes, which is
+    then set apart."""
+    try_centre: bool = False
+    """Try on that third, too, whether items less the mean of their side are answered better; writes centre.json."""
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False
@@ -59,7 +69,9 @@ def main(arguments: Sequence[str]) -> None:
     if len(targets) > 1:
         raise ValueError(f"expected one target, found {' and '.join(f'--{name}' for name in targets)}")
     delta = float(1 - _share("certainty", task.certainty))
-    numbers, page, accept = outputs(task.out, task, "threshold.json", "report.html", "accept.json")
+    task.check_norm()
+    names = "threshold.json", "report.html", "accept.json", "centre.json"
+    numbers, page, accept, centre = outputs(task.out, task, *names)
     found = _of_pairs(task, targets, delta) if task.pairs is not None else _of_searches(task, targets, delta)
     print(found)
     found.save(numbers)
@@ -68,15 +80,27 @@ def main(arguments: Sequence[str]) -> None:
 
     report.write(page, "Choice of a threshold", threshold_sections(found))
     print(f"\n-> {page}")
+    centre.unlink(missing_ok=True)  # of an earlier run
+    if found.centre is not None:
+        io.write_fit(centre, found.centre)
     if found.accept is None:
         accept.unlink(missing_ok=True)  # of an earlier run
         print("\nName a target to have its threshold written: --wrong 5%, for instance")
         return
-    io.write_fit(accept, found.accept)
+    io.write_fit(accept, _with_fits(task, found))
     nothing = math.isinf(found.accept.threshold)
-    print(f"\n{accept} accepts nothing" if nothing else f"\n{_next(task, accept)}")
+    print(f"\n{accept} accepts nothing" if nothing else f"\n{_next(task, found, accept)}")
     if nothing and task.strict:
         sys.exit(1)
+
+
+def _with_fits(task: ChooseThreshold, found: ThresholdChoice) -> Selection | FalseMatchLimit:
+    """The threshold that was found, which knows what was applied to the items."""
+    assert found.accept is not None
+    if task.pairs is not None:
+        return found.accept
+    fits = applied(task)
+    return replace(found.accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
 
 
 def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
@@ -84,26 +108,36 @@ def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float)
         raise ValueError("--far is of --pairs; of searches it is --fpir")
     if task.prior is not None and scores.get(task.score).params.get("prior_var", 0) is not None:
         raise ValueError(f"--prior is for score llr without a prior of its own, got score {task.score}")
+    if task.try_centre and (task.centre or task.plda or task.calibration):
+        raise ValueError("--try-centre stands alone, found --centre, --plda or --calibration beside it")
+    if task.plda is not None and task.score != ChooseThreshold.score:
+        raise ValueError(f"--plda has a score of its own, found --score {task.score}")
+    score = scored_by(task, task.score) if task.plda is None else read_fit(task.plda, Plda).score
     queries, gallery, labels = sides(task, "--pairs")
     others, classes = novel(task)
     return choose_threshold(
         queries,
         gallery,
         labels,
-        scored_by(task, task.score),
+        score,
         **targets,
         delta=delta,
         novel=others,
         novel_labels=classes,
+        confidence=task.confidence,
+        try_centre=task.try_centre,
+        cohort=None if task.cohort is None else applied(task).of_gallery(task.cohort),
         seed=task.seed,
     )
 
 
 def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
     assert task.pairs is not None
-    beside = given(task) | {name for name in ("prior", "calibration", "novel", "novel_labels") if getattr(task, name)}
-    if beside or task.score != ChooseThreshold.score:
-        names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside or {"score"}))
+    others = "prior", "calibration", "centre", "try_centre", "plda", "cohort", "novel", "novel_labels"
+    beside = given(task) | {name for name in others if getattr(task, name)}
+    beside |= {x for x in ("score", "confidence") if not beside and getattr(task, x) != getattr(ChooseThreshold, x)}
+    if beside:
+        names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside))
         raise ValueError(f"--pairs are scored already and stand alone, found {names} beside it")
     if "fpir" in targets:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
@@ -111,15 +145,19 @@ def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) ->
     return choose_pair_threshold(*pairs, **targets, delta=delta, seed=task.seed)
 
 
-def _next(task: ChooseThreshold, accept: Path) -> str:
+def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     """How the threshold is applied."""
     if task.pairs is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
-    flags = ["--score", task.score]
-    for name in ("prior", "calibration"):
-        if (path := getattr(task, name)) is not None:
-            flags += [f"--{name}", str(path)]
-    flags += ["--k", "1", "--accept", str(accept), "--gallery", str(task.gallery or task.embeddings)]
+    flags = [] if task.plda is not None else ["--score", task.score]
+    for name in ("prior", "calibration", "centre", "plda", "normalise", "cohort"):
+        if (value := getattr(task, name)) is not None:
+            flags += [f"--{name}", str(value)]
+    if found.centre is not None:
+        flags += ["--centre", str(accept.with_name("centre.json"))]
+    flags += ["--k", str(found.deepest), "--accept", str(accept), "--gallery", str(task.gallery or task.embeddings)]
+    if found.accept is not None and found.accept.of_classes:
+        flags += ["--gallery-labels", str(task.gallery_labels or task.labels)]
     return f"peaccel search {shlex.join(flags)} --queries ... --out ..."
 
 

@@ -8,7 +8,6 @@ from time import perf_counter
 from peaccel import retrieval
 from peaccel._utils import options
 from peaccel.cli._search_files import SearchFiles, read, write
-from peaccel.retrieval.verbs import Ranking
 
 __all__ = ["main"]
 
@@ -19,5 +18,5 @@ def main(arguments: Sequence[str]) -> None:
     task.check_output()
     inputs = read(task)
     start = perf_counter()
-    found = retrieval.search(inputs.queries, inputs.gallery, task.k, inputs.score)
-    write(task, inputs, Ranking(found.scores, inputs.named(found.ids)), perf_counter() - start)
+    found = retrieval.search(inputs.queries, inputs.gallery, inputs.depth(task.k), inputs.score)
+    write(task, inputs, found, perf_counter() - start)
