@@ -266,6 +266,9 @@ MEASURES = [
         {"scores": ANSWERS * 2, "relevant": FOUND & (ANSWERS < 1), "alpha": 0.5, "classes": CLASSES[::-1],
          "answerable": np.ones(60, bool), "of": "all"}),
     Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1}),
+    Row(pe.choose_score,
+        {"d": pe.Point(MANY.mu), "labels": (OF_MANY, OF_MANY[::-1]), "gallery": pe.Point(MANY.mu[::-1])},
+        {"gallery": pe.Point(MANY.mu[::-1] + 1)}),
 ]  # fmt: skip
 
 EVALUATION = [
@@ -282,7 +285,8 @@ EVALUATION = [
                               "novel": SPREAD_MANY, "wrong": 0.6},
         {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4}),
     Row(pe.choose_threshold, {"queries": MANY, "gallery": None, "labels": OF_MANY, "novel": SPREAD_MANY, "fpir": 0.3},
-        {"fpir": 0.4, "novel": SPREAD_MANY[:8]}),
+        {"fpir": 0.4, "novel": SPREAD_MANY[:8], "confidence": "margin", "try_centre": True,
+         "cohort": pe.Normal(MANY.mu[:9] + 1, MANY.var[:9])}),
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "wrong": 0.3},
         {"wrong": 0.4, "groups": CLASSES, "delta": 0.5}),
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "groups": CLASSES, "far": 0.3},

@@ -230,7 +230,8 @@ def test_a_choice_is_that_of_its_files_and_fits_are_of_all_items(here, capsys, m
     io.write_distribution("d.npz", d)
     np.save("l.npy", labels)
     line = "choose-score --embeddings d.npz --labels l.npy --out o --draws --items 200 --seed 3"
-    assert options(line) == {f.name for f in fields(ChooseScore)}
+    of_two_sides = {"queries", "gallery", "query_labels", "gallery_labels"}  # tests/evaluation/test_choose_score.py
+    assert options(line) | of_two_sides == {f.name for f in fields(ChooseScore)}
     code, _, err = run(capsys, line)
     assert code == 0, err
     found = pe.choose_score(d, labels, draws=True, items=200, seed=3)

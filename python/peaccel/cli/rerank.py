@@ -53,6 +53,7 @@ def main(arguments: Sequence[str]) -> None:
         chosen = inputs.rows(candidates, task.candidates)
         ranking = retrieval.rerank(inputs.queries, inputs.gallery, chosen, inputs.depth(task.k), inputs.score)
     else:
+        assert task.index is not None
         index = faiss_index.read(str(task.index))
         inputs = read(task)
         start = perf_counter()

@@ -17,7 +17,7 @@ from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, warn_
 from peaccel.evaluation.compared_confidences import (
     FEWEST,
     Candidate,
-    Given,
+    JudgedAnswers,
     best_of,
     candidates,
     kinds_of,
@@ -30,7 +30,6 @@ from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResul
 from peaccel.fits.fit_centre import fit_centre
 from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
 from peaccel.fits.records import Centre, FalseMatchLimit, Selection
-from peaccel.io.fits import fingerprint
 from peaccel.metrics import Relevance
 from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
@@ -156,13 +155,7 @@ def choose_threshold(
     named, asked = scores.get(score), _asked(owner, delta, wrong=wrong, fpir=fpir)
     kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
-    units, mated = np.unique(truth.clusters, return_inverse=True)[1], truth.sizes() > 0
-    if units.max(initial=0) < 1:
-        raise ValueError(f"{owner}: the queries are of one class, expected at least two: {truth.grouping} are counted")
-    if not mated.any():
-        raise ValueError(f"{owner}: no query has an answer in the gallery")
-    if fpir is not None and novel is None and mated.all():
-        raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
+    units, mated = _units(owner, truth, fpir is not None and novel is None)
     apart = try_centre or kinds not in (("score",), ("margin",), ("class_margin",))
     some = third(owner, units, seed, FEWEST if apart else 0)
     of_others, some_others = None if mated.all() else units[~mated], some[~mated]
@@ -170,43 +163,29 @@ def choose_threshold(
         of_others, some_others = None if novel_labels is None else of_novel, third(owner, of_novel, seed)
     classes = None
     if kinds != ("score",) and not isinstance(labels, Relevance):
-        of_items = labels if gallery is None else labels[1]
+        of_items: Any = labels if gallery is None else tuple(labels)[1]
         classes = class_numbers(owner, "labels", of_items, truth.gallery)
-    centres = (None, fit_centre(queries[np.flatnonzero(some)], gallery)) if try_centre else (None,)
+    centres = [None, fit_centre(queries[np.flatnonzero(some)], gallery)] if try_centre else [None]
     tried: list[Candidate] = []
-    norms = {}
     for centre in centres:
-        sides = _Sides(queries, gallery, novel, cohort)
-        found = _searched(owner, sides if centre is None else sides.centred(centre), truth, named, classes)
+        found = _searched(owner, _Sides(queries, gallery, novel, cohort).centred(centre), truth, named, classes)
         if gallery is not None and centre is None:
             warn_of_copies(owner, queries, gallery, found.answers.best)
-        norms[centre], best = found.label, _in_dtype(owner, found.answers, named)
-        others = best[~mated] if found.alone is None else _in_dtype(owner, found.alone, named)
-        given = Given(best, found.answers.right == 1, units, mated, others, of_others)
-        tried += candidates(owner, kinds, named, found.answers, found.alone, given, some, centre)
-    chosen, compared = tried[0], ()
-    if len(tried) > 1:
-        chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
+        given = _judged(owner, found, named, units, mated, of_others)
+        tried += candidates(owner, kinds, named, found.answers, found.alone, given, some, centre, found.norm)
+    chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
     given = chosen.given.part(~some, ~some_others) if apart else chosen.given
     if fpir is not None and not len(given.others):
         raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(some_others)} are compared on")
-    terms = {
-        "score": named.fingerprint,
-        "normalisation": norms[chosen.centre],
-        "confidence": chosen.confidence,
-        "weights": chosen.weights,
-        "dim": queries.dim,
-        "applied": "" if chosen.centre is None else fingerprint(chosen.centre),
-    }
     return _chosen(
         given,
         ("wrong", "fpir"),
         asked,
         delta,
         seed,
-        terms,
+        chosen.terms(named, queries.dim),
         score=named.label,
-        about=_about(queries, gallery, named, given, truth.grouping, novel is not None, norms[chosen.centre]),
+        about=_about(queries, gallery, named, given, truth.grouping, novel is not None, chosen.norm),
         grouping=truth.grouping,
         apart=novel is not None,
         confidence=chosen.confidence,
@@ -284,7 +263,7 @@ def choose_pair_threshold(
     kept = pairs.astype(raw.dtype if raw.dtype.kind == "f" else np.float64)
     grouped = "" if groups is None else f" of {units.max() + 1} groups"
     return _chosen(
-        Given(kept, right, units, right, kept[~right], None if groups is None else units[~right]),
+        JudgedAnswers(kept, right, units, right, kept[~right], None if groups is None else units[~right]),
         ("wrong", "far"),
         asked,
         delta,
@@ -297,6 +276,18 @@ def choose_pair_threshold(
     )
 
 
+def _units(owner: str, truth: Relation, without_mate: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The number of each query's class, and which have a right item; some have none where the promise is of these."""
+    units, mated = np.unique(truth.clusters, return_inverse=True)[1], truth.sizes() > 0
+    if units.max(initial=0) < 1:
+        raise ValueError(f"{owner}: the queries are of one class, expected at least two: {truth.grouping} are counted")
+    if not mated.any():
+        raise ValueError(f"{owner}: no query has an answer in the gallery")
+    if without_mate and mated.all():
+        raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
+    return units, mated
+
+
 class _Sides(NamedTuple):
     """What is searched for and in; all but the queries may be None."""
 
@@ -305,11 +296,17 @@ class _Sides(NamedTuple):
     novel: Distribution | None
     cohort: Distribution | None
 
-    def centred(self, centre: Centre) -> _Sides:
-        """Each less the mean of its side; the cohort is of the gallery's."""
-        of_queries, of_gallery = centre.of_queries, centre.of_gallery
-        moves = (of_queries, of_gallery, of_queries, of_gallery)
-        return _Sides(*(None if d is None else move(d) for d, move in zip(self, moves, strict=True)))
+    def centred(self, centre: Centre | None) -> _Sides:
+        """Each less the mean of its side, where there is a centre; the cohort is of the gallery's."""
+        if centre is None:
+            return self
+        gallery, novel, cohort = self.gallery, self.novel, self.cohort
+        return _Sides(
+            centre.of_queries(self.queries),
+            None if gallery is None else centre.of_gallery(gallery),
+            None if novel is None else centre.of_queries(novel),
+            None if cohort is None else centre.of_gallery(cohort),
+        )
 
 
 class _Found(NamedTuple):
@@ -317,7 +314,7 @@ class _Found(NamedTuple):
 
     answers: Answers
     alone: Answers | None
-    label: str
+    norm: str
 
 
 def _searched(owner: str, sides: _Sides, truth: Relation, score: Score, classes: NDArray[np.int64] | None) -> _Found:
@@ -325,7 +322,7 @@ def _searched(owner: str, sides: _Sides, truth: Relation, score: Score, classes:
     queries, gallery, novel, cohort = sides
     items = queries if gallery is None else gallery
     norm = None if cohort is None else AdaptiveNorm(owner, items, cohort, score)
-    how = {"whole": False, "classes": classes, "norm": norm}
+    how: dict[str, Any] = {"whole": False, "classes": classes, "norm": norm}
     answers = answered(owner, queries, gallery, truth, score, {"recall_at_1": metrics.hit_at_k}, **how)
     alone = None
     if novel is not None:
@@ -334,12 +331,27 @@ def _searched(owner: str, sides: _Sides, truth: Relation, score: Score, classes:
     return _Found(answers, alone, "" if norm is None else norm.label)
 
 
+def _judged(
+    owner: str,
+    found: _Found,
+    score: Score,
+    units: NDArray[np.int64],
+    mated: NDArray[np.bool_],
+    of_others: NDArray[np.int64] | None,
+) -> JudgedAnswers:
+    """The best scores of the queries, and of searches without a mate, given apart or among them."""
+    best = _in_dtype(owner, found.answers, score)
+    others = best[~mated] if found.alone is None else _in_dtype(owner, found.alone, score)
+    return JudgedAnswers(best, found.answers.right == 1, units, mated, others, of_others)
+
+
 def _deepest(chosen: Candidate, truth: Relation, classes: NDArray[np.int64] | None) -> int:
     """How many items a search must find for each query, so that it has its confidence."""
     if chosen.confidence == "score":
         return 1
-    of_classes = classes is not None and chosen.confidence != "margin"
-    return min(int(np.bincount(classes).max()) + 1, truth.gallery) if of_classes else 2
+    if classes is None or chosen.confidence == "margin":
+        return 2
+    return min(int(np.bincount(classes).max()) + 1, truth.gallery)
 
 
 def _asked(owner: str, delta: float, **targets: float | None) -> tuple[str, float] | None:
@@ -364,7 +376,7 @@ def _about(
     queries: Distribution,
     gallery: Distribution | None,
     score: Score,
-    given: Given,
+    given: JudgedAnswers,
     grouping: str,
     apart: bool,
     norm: str,
@@ -381,7 +393,7 @@ def _about(
 
 
 def _chosen(
-    x: Given,
+    x: JudgedAnswers,
     promises: tuple[str, ...],
     asked: tuple[str, float] | None,
     delta: float,
@@ -423,14 +435,20 @@ def _chosen(
     )
 
 
-def _errors(x: Given) -> metrics.OpenSet:
+def _errors(x: JudgedAnswers) -> metrics.OpenSet:
     """Errors over all thresholds: of searches FNIR and FPIR, of pairs the shares of both kinds decided wrongly."""
     mates = metrics.mate_scores(x.scores[x.matches, None].astype(np.float64), x.right[x.matches, None])
     return metrics.open_set(mates, x.others.astype(np.float64))
 
 
 def _result(
-    x: Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64], terms: dict[str, Any]
+    x: JudgedAnswers,
+    promise: str,
+    target: float,
+    delta: float,
+    seed: int,
+    curve: NDArray[np.float64],
+    terms: dict[str, Any],
 ) -> ThresholdResult:
     """The threshold for one target, with the terms that it carries, and what it does."""
     found = (
@@ -457,7 +475,7 @@ def _result(
     )
 
 
-def _wrong_by_class(x: Given, accepted: NDArray[np.bool_]) -> float | None:
+def _wrong_by_class(x: JudgedAnswers, accepted: NDArray[np.bool_]) -> float | None:
     """Share of what is accepted that is wrong, each class counting alike; None where all have as many items."""
     size = np.bincount(x.units)
     if size.max() == size.min():
@@ -493,7 +511,7 @@ def _perhaps(curve: NDArray[np.float64], target: float, delta: float, number: in
     return math.ceil(more / digits) * digits
 
 
-def _histograms(x: Given, pairs: bool, apart: bool) -> tuple[tuple[float, ...], dict[str, tuple[int, ...]]]:
+def _histograms(x: JudgedAnswers, pairs: bool, apart: bool) -> tuple[tuple[float, ...], dict[str, tuple[int, ...]]]:
     """Edges of bins, and how many scores of each kind lie in them."""
     if pairs:
         kinds = {"pairs that match": x.scores[x.right], "pairs that do not": x.scores[~x.right]}

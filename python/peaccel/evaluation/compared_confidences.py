@@ -16,9 +16,10 @@ from peaccel.evaluation.formatting import percent
 from peaccel.fits.answer_confidence import ANSWER_CONFIDENCES
 from peaccel.fits.fit_match_probability import fit_match_probability
 from peaccel.fits.records import Centre, LogisticProbability
+from peaccel.io.fits import fingerprint
 from peaccel.scores import Score
 
-__all__ = ["Candidate", "ComparedConfidence", "Given", "best_of", "candidates", "kinds_of", "risks", "third"]
+__all__ = ["Candidate", "ComparedConfidence", "JudgedAnswers", "best_of", "candidates", "kinds_of", "risks", "third"]
 
 FEWEST = 20
 """The fewest classes of queries of which a third is set apart to choose on."""
@@ -41,7 +42,7 @@ class ComparedConfidence:
 
 
 @dataclass(frozen=True)
-class Given:
+class JudgedAnswers:
     """Answers to queries, or pairs, of which a threshold accepts some."""
 
     scores: NDArray[Any]
@@ -57,9 +58,9 @@ class Given:
     of_others: NDArray[np.int64] | None
     """[M], the class of each; None where each is independent."""
 
-    def part(self, queries: NDArray[np.bool_], others: NDArray[np.bool_]) -> Given:
+    def part(self, queries: NDArray[np.bool_], others: NDArray[np.bool_]) -> JudgedAnswers:
         """Some of the queries, and of the searches without a mate."""
-        return Given(
+        return JudgedAnswers(
             self.scores[queries],
             self.right[queries],
             np.unique(self.units[queries], return_inverse=True)[1],
@@ -76,12 +77,24 @@ class Candidate:
     confidence: str
     weights: tuple[float, ...]
     centre: Centre | None
-    given: Given
+    norm: str
+    given: JudgedAnswers
 
     @property
     def name(self) -> str:
         """The confidence, and whether items are centred."""
         return self.confidence if self.centre is None else f"{self.confidence}, centred"
+
+    def terms(self, score: Score, dim: int) -> dict[str, Any]:
+        """What a threshold says of the answers that it is for."""
+        return {
+            "score": score.fingerprint,
+            "normalisation": self.norm,
+            "confidence": self.confidence,
+            "weights": self.weights,
+            "dim": dim,
+            "applied": "" if self.centre is None else fingerprint(self.centre),
+        }
 
 
 def kinds_of(owner: str, confidence: str, of_classes: bool) -> tuple[str, ...]:
@@ -101,7 +114,7 @@ def third(owner: str, classes: NDArray[np.int64], seed: int, least: int = 0) -> 
         raise ValueError(
             f"{owner}: queries are of {len(names)} classes, expected {least} to compare confidences on a third of them"
         )
-    return np.asarray((np.random.default_rng([seed, 1]).permutation(len(names)) < len(names) // 3)[of])
+    return np.asarray((np.random.default_rng(seed).permutation(len(names)) < len(names) // 3)[of])
 
 
 def candidates(
@@ -110,9 +123,10 @@ def candidates(
     score: Score,
     answers: Answers,
     alone: Answers | None,
-    given: Given,
+    given: JudgedAnswers,
     fitted: NDArray[np.bool_],
     centre: Centre | None,
+    norm: str,
 ) -> list[Candidate]:
     """The confidences of these kinds; a probability is fitted to some of the answers.
 
@@ -134,7 +148,7 @@ def candidates(
         kinds = ("score",)
     for kind in kinds:
         if kind == "score":
-            found.append(Candidate(kind, (), centre, given))
+            found.append(Candidate(kind, (), centre, norm, given))
             continue
         weights: tuple[float, ...] = ()
         if kind == "probability":
@@ -156,7 +170,11 @@ def candidates(
             others = values[~given.matches]
         found.append(
             Candidate(
-                kind, weights, centre, Given(values, given.right, given.units, given.matches, others, given.of_others)
+                kind,
+                weights,
+                centre,
+                norm,
+                JudgedAnswers(values, given.right, given.units, given.matches, others, given.of_others),
             )
         )
     return found
@@ -176,12 +194,14 @@ def best_of(
     tried: Sequence[Candidate], promise: str, target: float, queries: NDArray[np.bool_], others: NDArray[np.bool_]
 ) -> tuple[Candidate, tuple[ComparedConfidence, ...]]:
     """The candidate that answers most of some queries where it keeps the promise on them, the first of equals."""
+    if len(tried) == 1:
+        return tried[0], ()
     shares = [_answered(x.given.part(queries, others), promise, target) for x in tried]
     compared = tuple(ComparedConfidence(x.name, share) for x, share in zip(tried, shares, strict=True))
     return tried[int(np.argmax(shares))], compared
 
 
-def _answered(given: Given, promise: str, target: float) -> float:
+def _answered(given: JudgedAnswers, promise: str, target: float) -> float:
     """The share that is answered at the lowest threshold that just keeps the promise on these answers."""
     if promise == "wrong":
         coverage, risk = risks(given.scores, given.right).T

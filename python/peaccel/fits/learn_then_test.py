@@ -294,7 +294,7 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 # -- what is given -----------------------------------------------------------------------------------------------------
 
 
-def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, str]]:
+def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
     """The best scores of a ranking, and what they are scores of; other numbers as they are."""
     if not hasattr(x, "scores"):
         return x, {}

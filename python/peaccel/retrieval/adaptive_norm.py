@@ -6,6 +6,7 @@ import zlib
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution
@@ -46,13 +47,11 @@ class AdaptiveNorm:
         normed = normalise_scores(ranking, queries=self._nearest(queries), gallery=self._of_gallery)
         return of_score(normed, self._score, self.label)
 
-    def of_pairs(self, scores: Any, queries: Distribution, rows: Any) -> Any:
-        """Scores of pairs, [P], of a query each and the gallery's rows."""
-        of_queries, of_gallery = (
-            on_host(x.scores).astype(np.float64) for x in (self._nearest(queries), self._of_gallery)
-        )
-        sides = (of_queries, of_gallery[rows])
-        return sum((scores - x.mean(1)) / x.std(1) for x in sides) / 2
+    def of_pairs(self, scores: NDArray[np.float64], queries: Distribution, pairs: NDArray[np.int64]) -> Any:
+        """Scores [P] of pairs [P, 2] of rows of queries and of the gallery, normalised."""
+        sides = (on_host(x.scores).astype(np.float64) for x in (self._nearest(queries), self._of_gallery))
+        normed = [(scores - x.mean(1)[row]) / x.std(1)[row] for x, row in zip(sides, pairs.T, strict=True)]
+        return sum(normed) / 2
 
     def _nearest(self, d: Distribution) -> Ranking[Any]:
         return search(d, self._cohort, min(NEAREST, len(self._cohort)), self._score)
