@@ -163,8 +163,8 @@ def choose_threshold(
         of_others, some_others = None if novel_labels is None else of_novel, third(owner, of_novel, seed)
     classes = None
     if kinds != ("score",) and not isinstance(labels, Relevance):
-        of_items: Any = labels if gallery is None else tuple(labels)[1]
-        classes = class_numbers(owner, "labels", of_items, truth.gallery)
+        sides: Any = labels
+        classes = class_numbers(owner, "labels", sides if gallery is None else sides[1], truth.gallery)
     centres = [None, fit_centre(queries[np.flatnonzero(some)], gallery)] if try_centre else [None]
     tried: list[Candidate] = []
     for centre in centres:

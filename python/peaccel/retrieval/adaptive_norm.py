@@ -44,7 +44,7 @@ class AdaptiveNorm:
         self.label = f"adaptive S-norm by {len(cohort)} items ({checksum:08x})"
 
     def __call__(self, ranking: Ranking[Any], queries: Distribution) -> Ranking[Any]:
-        normed = normalise_scores(ranking, queries=self._nearest(queries), gallery=self._of_gallery)
+        normed: Ranking[Any] = normalise_scores(ranking, queries=self._nearest(queries), gallery=self._of_gallery)
         return of_score(normed, self._score, self.label)
 
     def of_pairs(self, scores: NDArray[np.float64], queries: Distribution, pairs: NDArray[np.int64]) -> Any:
