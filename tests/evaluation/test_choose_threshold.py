@@ -479,6 +479,9 @@ def test_confidences_are_compared_on_other_classes_than_those_of_the_promise(pro
     assert tried[found.confidence] == max(tried.values()) > tried["score"] + 0.05
     assert found.confidence == found.accept.confidence and found.items == (~some).sum()
     assert "compared on 200 queries of 100 other classes" in found.sentence() and found.confidence in str(found)
+    sections = {x.heading: x for x in threshold_sections(found)}
+    assert "labels: by them the confidence is chosen" in sections[list(found.tables())[-1]].text
+    assert sections["Scores"].content.axes[0].get_xlabel() == f"{found.confidence} of cosine"
     ranking = pe.search(queries, gallery, found.deepest, "cosine")
     right, values = SIBLINGS[ranking.ids[:, 0]] == ASKED, found.accept.confidence_of(ranking, SIBLINGS)
     alone = ~some & (ASKED >= 150)
@@ -503,9 +506,9 @@ def test_means_of_both_sides_are_tried_on_the_same_classes():
     queries, gallery = of_siblings(mean=0.7)
     found = pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), wrong=0.1, try_centre=True)
     assert found.centre == pe.fit_centre(queries[np.flatnonzero(third("", ASKED, 0))], gallery)
-    assert [x.name for x in found.compared] == ["score", "score, centred"] and found.confidence == "score"
+    assert [x.name for x in found.compared] == ["score", "score (centred)"] and found.confidence == "score"
     assert found.accept.applied == io.fits.fingerprint(found.centre) != ""
-    assert "score, centred answers most" in found.sentence()
+    assert "score (centred) answers most" in found.sentence()
     best = pe.search(found.centre.of_queries(queries), found.centre.of_gallery(gallery), 1, "cosine")
     assert 0.9 * (found.accept(best).ids >= 0).mean() > (
         pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), wrong=0.1).chosen.accepted

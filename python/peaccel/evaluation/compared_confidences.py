@@ -83,7 +83,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """The confidence, and whether items are centred."""
-        return self.confidence if self.centre is None else f"{self.confidence}, centred"
+        return self.confidence if self.centre is None else f"{self.confidence} (centred)"
 
     def terms(self, score: Score, dim: int) -> dict[str, Any]:
         """What a threshold says of the answers that it is for."""

@@ -214,7 +214,7 @@ class ThresholdChoice:
             what = "fit the probability to" if self.confidence == "probability" else "compare confidences on"
             return f"To {what}, {self.compared_on} are set apart."
         shares = ", ".join(f"{x.name} {percent(x.answered)} %" for x in self.compared)
-        name = self.confidence if self.centre is None else f"{self.confidence}, centred"
+        name = self.confidence if self.centre is None else f"{self.confidence} (centred)"
         return f"Of the confidences, compared on {self.compared_on}, {name} answers most: {shares}."
 
     def _promise(self, x: ThresholdResult) -> str:
