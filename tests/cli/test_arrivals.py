@@ -395,6 +395,39 @@ def test_fits_that_do_not_fit_are_refused_in_one_line(here, capsys, line, messag
     assert (code, out, err.count("\n")) == (2, "", 1) and message in err, err
 
 
+@pytest.mark.parametrize("ids", [None, RNG.permutation(G) + 100])
+def test_candidates_of_rows_or_of_an_index_are_normalised_and_have_margins(here, capsys, ids):
+    """Whatever ids the index returns, it is rows of the gallery that norms and labels are of."""
+    faiss = pytest.importorskip("faiss")
+    index = faiss.IndexFlatL2(DIM) if ids is None else faiss.IndexIDMap(faiss.IndexFlatL2(DIM))
+    rows = np.ascontiguousarray(GALLERY.mu, np.float32)
+    index.add(rows) if ids is None else index.add_with_ids(rows, ids)
+    faiss.write_index(index, "g.index")
+    np.save("candidates.npy", np.tile(np.arange(G) if ids is None else ids, (Q, 1)))
+    cohort = NOVEL
+    io.write_distribution("c.npz", cohort)
+    io.write_fit("accept.json", pe.Selection(0.3, 0.1, 0.1, 60, 30, 0, confidence="class_margin"))
+    line = f"--queries q.npz --gallery g.npz --score cosine --out r.npz --k {G} --normalise adaptive --cohort c.npz"
+    line += " --accept accept.json --gallery-labels z.npy"
+    known = ""
+    if ids is not None:
+        np.save("ids.npy", ids)
+        known = " --ids ids.npy"
+    found = []
+    for command in ("search", "rerank --candidates candidates.npy", f"rerank --index g.index --shortlist {G}"):
+        code, _, err = run(capsys, f"{command} {line}{known}")
+        assert code == 0, err
+        found.append(io.read_ranking("r.npz")[1].tolist())
+    assert found[0] == found[1] == found[2] and 0 < (np.array(found[0]) >= 0).sum() < Q
+    norms = {name: pe.search(d, cohort, M, "cosine") for name, d in (("queries", QUERIES), ("gallery", GALLERY))}
+    best = pe.normalise_scores(pe.search(QUERIES, GALLERY, G, "cosine"), **norms)
+    kept = io.read_fit("accept.json")(best, Z).ids
+    assert found[0] == np.where(kept >= 0, kept if ids is None else ids[kept], -1).tolist()
+    if ids is not None:
+        code, _, err = run(capsys, f"rerank --index g.index {line}")
+        assert code == 2 and err.endswith("g.index: returns ids, not rows of the gallery; expected --ids\n")
+
+
 def test_a_search_that_accepts_nothing_ends_with_1_where_it_is_strict(here, capsys):
     line = "search --queries q.npz --gallery g.npz --score cosine --k 1 --accept accept.json --out r.npz"
     for threshold, code in ((2.0, 1), (-2.0, 0)):
