@@ -419,6 +419,8 @@ def test_cosine_of_points_whose_means_are_gone_needs_nothing_else():
     assert found.best.name == "cosine, raw" and found.sentence().startswith("Use cosine: none of the 7 others, tried ")
     few = pe.choose_score(pe.Point(np.random.default_rng(0).normal(size=(90, 60))), np.arange(30).repeat(3))
     assert not {"cosine, whitened", "llr, PLDA"} & {s.name for s in few.scores}
+    alike = pe.choose_score(pe.Point(np.ones((80, 3))), np.arange(40).repeat(2))
+    assert "cosine, raw" in {s.name for s in alike.scores} and "cosine, S-norm" not in {s.name for s in alike.scores}
 
 
 @pytest.mark.parametrize("even", [False, True])

@@ -310,9 +310,11 @@ def choose_score(
     with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
         for form, cost in zip(forms, seconds, strict=True):
             twin = next((x for x, at in zip(found, forms, strict=False) if _twins(form, at)), None)
-            found.append(
-                _judged(form, truth, pairs, same, equal) if twin is None else replace(twin, score=form.score.name)
-            )
+            # Scores with the cohort that are all one number have no deviation to be normalised by.
+            with suppress(ValueError) if form.form == "S-norm" else nullcontext():
+                found.append(
+                    _judged(form, truth, pairs, same, equal) if twin is None else replace(twin, score=form.score.name)
+                )
             if bar is not None:
                 bar.advance(cost)
     return ScoreChoice(
