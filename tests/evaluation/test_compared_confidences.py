@@ -90,11 +90,9 @@ def simulated(shape, rounded, unequal, runs):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("runs", [60, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_a_confidence_that_was_chosen_on_other_classes_keeps_the_promise(shape, rounded, unequal, runs):
+    """In 10 000 draws: broken in at most 4.7, 2.8, 4.1 and 9.7 %, in the order of `SHAPES`; of the first 65 % are
+    answered, where the score answers 4 %."""
     found, broken, answered, by_score = simulated(shape, rounded, unequal, runs)
-    print(
-        f"{shape}, rounded {rounded}, unequal {unequal}: found {found:.4f}, broken {broken:.4f}, "
-        f"answered {answered:.3f}, by the score {by_score:.3f}"
-    )
     assert broken <= DELTA + 3.1 * (DELTA * (1 - DELTA) / runs) ** 0.5
     assert shape != "flat, a little too much" or found == broken
     if shape == "nearly all right" and not rounded and not unequal:
