@@ -574,6 +574,16 @@ def calibration(h):
     return pe.Calibration(2.0, 0.5, "Normal")(d), lambda: (d.mu, 2 * wide(d.var)[0] + 0.5)
 
 
+@of_record("fit_centre", "Centre")
+def fit_centre(h):
+    d = h.items(h.pick(["normal_diagonal", "normal_isotropic", "point"]))
+    fit = pe.fit_centre(d)
+    return (fit.query_mean, fit.of_queries(d)), lambda: (
+        wide(d.mu)[0].mean(0),
+        type(d)(d.mu - d.mu.mean(0), *d.arrays[1:]),
+    )
+
+
 @of_record("fit_plda", "Plda")
 def fit_plda(h):
     x, labels = h.floats(3 * h.n, min(h.dim, 3)), h.labels(3 * h.n)
@@ -638,6 +648,14 @@ def limit_false_matches(h):
         return limit.threshold, accepted
 
     return (limit.threshold, limit(scores)), want
+
+
+@call("answer_confidence")
+def answer_confidence(h):
+    scores = h.give(-np.sort(-on_host(h.floats(h.n, 4)), axis=1).astype(h.dtype))
+    ids = h.give(np.tile(np.arange(4), (h.n, 1)))
+    found = pe.answer_confidence(pe.Ranking(scores, ids), "class_margin", [0, 0, 1, 0])
+    return found, lambda: wide(scores)[0][:, 0] - wide(scores)[0][:, 2]
 
 
 @of_record("conformal_sets", "ConformalSets")

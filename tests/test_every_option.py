@@ -264,6 +264,7 @@ MEASURES = [
     Row(pe.calibrate, {"d": MANY, "pairs": PAIRS_OF_MANY, "labels": np.equal(*OF_MANY[PAIRS_OF_MANY.T])},
         {"offset": False}),
     Row(pe.fit_plda, {"x": MANY.mu, "labels": OF_MANY}, {"dim": 2, "length_norm": True, "shrinkage": 0.5}),
+    Row(pe.fit_centre, {"queries": pe.Point(MANY.mu[:22])}, {"gallery": pe.Point(MANY.mu[22:]), "whiten": True}),
     Row(pe.triplet_probability, {"a": QUERIES, "p": GALLERY[:Q], "n": GALLERY[-Q:]}, {"margin": 1.0, "log": True}),
     Row(pe.triplet_probability, {"a": DIRECTIONS[:9], "p": DIRECTIONS[9:18], "n": DIRECTIONS[14:]},
         {"match_moments": True}),
@@ -281,6 +282,9 @@ MEASURES = [
         {"scores": ANSWERS * 2, "relevant": FOUND & (ANSWERS < 1), "alpha": 0.5, "classes": CLASSES[::-1],
          "answerable": np.ones(60, bool), "of": "all"}),
     Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1}),
+    Row(pe.choose_score,
+        {"d": pe.Point(MANY.mu), "labels": (OF_MANY, OF_MANY[::-1]), "gallery": pe.Point(MANY.mu[::-1])},
+        {"gallery": pe.Point(MANY.mu[::-1] + 1)}),
 ]  # fmt: skip
 
 EVALUATION = [
@@ -297,7 +301,8 @@ EVALUATION = [
                               "novel": SPREAD_MANY, "wrong": 0.6},
         {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4}),
     Row(pe.choose_threshold, {"queries": MANY, "gallery": None, "labels": OF_MANY, "novel": SPREAD_MANY, "fpir": 0.3},
-        {"fpir": 0.4, "novel": SPREAD_MANY[:8]}),
+        {"fpir": 0.4, "novel": SPREAD_MANY[:8], "confidence": "margin", "try_centre": True,
+         "cohort": pe.Normal(MANY.mu[:9] + 1, MANY.var[:9])}),
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "wrong": 0.3},
         {"wrong": 0.4, "groups": CLASSES, "delta": 0.5}),
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "groups": CLASSES, "far": 0.3},
@@ -611,6 +616,7 @@ ELSEWHERE = {
     "create weights": "tests/train/test_backbones.py",
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",
+    **dict.fromkeys(("answer_confidence kind", "answer_confidence labels"), "tests/fits/test_answer_confidence.py"),
     "read_plda before": "tests/io/test_io_plda.py",
     "train command": "tests/train/test_train_cli.py",
     "FaissReranker.build recall": "tests/retrieval/faiss/test_first_stage_recall.py",

@@ -53,6 +53,7 @@ def verbs_of_arrays(d: pe.Normal[Numpy], rows: NDArray[np.int64]) -> None:
     assert_type(pe.pairwise(d, prepared), Numpy)
     ranking = pe.search(d, prepared, k=2)
     assert_type(pe.merge([ranking, ranking], k=2, offsets=[0, 3]), pe.Ranking[Numpy])
+    assert_type(pe.answer_confidence(ranking, "class_margin", rows), Numpy)
     assert_type(pe.normalise_scores(ranking, queries=d.mu), pe.Ranking[Numpy])
     assert_type(pe.normalise_scores(d.mu, gallery=d.mu), Numpy)
     assert_type(pe.normalise_scores(d.mu, gallery=d.mu, pairs=d.mu), Numpy)
@@ -100,6 +101,9 @@ def measures_of_arrays(
     assert_type(calibration(d), pe.Normal[Numpy])
     assert_type(pe.calibrate(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
     assert_type(pe.fit_shift(d, labels, flags), float)
+    centre = pe.fit_centre(d, d, whiten=True)
+    assert_type(centre, pe.Centre)
+    assert_type(centre.of_queries(d), pe.Normal[Numpy])
     assert_type(pe.first_stage_reference(d), pe.FirstStageReference)
     assert_type(
         pe.first_stage_features(d, "mls", "query", pe.first_stage_reference(d)), np.ndarray[Any, np.dtype[np.float32]]
@@ -161,6 +165,7 @@ def verbs_of_tensors(d: pe.Normal[Tensor], rows: Tensor) -> None:
     assert_type(pe.pairwise(d, prepared), Tensor)
     ranking = pe.search(d, prepared, k=2)
     assert_type(pe.merge([ranking, ranking], k=2, offsets=[0, 3]), pe.Ranking[Tensor])
+    assert_type(pe.answer_confidence(ranking, "class_margin", rows), Numpy)
     assert_type(pe.normalise_scores(ranking, queries=d.mu), pe.Ranking[Tensor])
     assert_type(pe.normalise_scores(d.mu, gallery=d.mu), Tensor)
     scores, ids = ranking
@@ -204,6 +209,9 @@ def measures_of_tensors(d: pe.Normal[Tensor], vmf: pe.VonMisesFisher[Tensor], la
     assert_type(calibration(d), pe.Normal[Tensor])
     assert_type(pe.calibrate(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
     assert_type(pe.fit_shift(d, labels, flags), float)
+    centre = pe.fit_centre(d, d, whiten=True)
+    assert_type(centre, pe.Centre)
+    assert_type(centre.of_queries(d), pe.Normal[Tensor])
     assert_type(pe.first_stage_reference(d), pe.FirstStageReference)
     assert_type(
         pe.first_stage_features(d, "mls", "query", pe.first_stage_reference(d)), np.ndarray[Any, np.dtype[np.float32]]
@@ -292,6 +300,7 @@ def files(d: pe.Normal[Tensor]) -> None:
         pe.io.read_fit("prior.json"),
         pe.Prior[Numpy]
         | pe.Calibration
+        | pe.Centre
         | pe.LogisticProbability
         | pe.IsotonicProbability
         | pe.Selection

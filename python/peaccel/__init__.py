@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from peaccel.evaluation.results import Evaluation
     from peaccel.evaluation.score_trials import score_trials
     from peaccel.evaluation.threshold_results import ThresholdChoice
+    from peaccel.fits.answer_confidence import answer_confidence
     from peaccel.fits.calibrate import calibrate
     from peaccel.fits.conformal_sets import conformal_sets
+    from peaccel.fits.fit_centre import fit_centre
     from peaccel.fits.fit_match_probability import fit_match_probability
     from peaccel.fits.fit_plda import fit_plda
     from peaccel.fits.fit_prior import fit_prior
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from peaccel.fits.plda import Plda
     from peaccel.fits.records import (
         Calibration,
+        Centre,
         ConformalSets,
         FalseMatchLimit,
         IsotonicProbability,
@@ -90,6 +93,7 @@ __version__ = _core.__version__
 
 __all__ = [
     "Calibration",
+    "Centre",
     "ConformalSets",
     "CudaError",
     "Distribution",
@@ -116,6 +120,7 @@ __all__ = [
     "ThresholdChoice",
     "VonMisesFisher",
     "__version__",
+    "answer_confidence",
     "build_info",
     "calibrate",
     "choose_pair_threshold",
@@ -130,6 +135,7 @@ __all__ = [
     "evaluate",
     "first_stage_features",
     "first_stage_reference",
+    "fit_centre",
     "fit_match_probability",
     "fit_plda",
     "fit_prior",
@@ -187,8 +193,10 @@ _NAMES_OF = {
     "evaluation.results": ("Evaluation",),
     "evaluation.score_trials": ("score_trials",),
     "evaluation.threshold_results": ("ThresholdChoice",),
+    "fits.answer_confidence": ("answer_confidence",),
     "fits.calibrate": ("calibrate",),
     "fits.conformal_sets": ("conformal_sets",),
+    "fits.fit_centre": ("fit_centre",),
     "fits.fit_match_probability": ("fit_match_probability",),
     "fits.fit_plda": ("fit_plda",),
     "fits.fit_prior": ("fit_prior",),
@@ -197,7 +205,7 @@ _NAMES_OF = {
     "fits.learn_then_test": ("learn_then_test", "limit_false_matches"),
     "fits.plda": ("Plda",),
     "fits.records": (
-        *("Calibration", "ConformalSets", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability"),
+        *("Calibration", "Centre", "ConformalSets", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability"),
         *("Prior", "Selection", "Threshold"),
     ),
     "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),

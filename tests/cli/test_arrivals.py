@@ -4,7 +4,8 @@ No two sides have as many items, and no option has its default. A test of each c
 """
 
 import json
-from dataclasses import fields
+import math
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -130,7 +131,7 @@ def saved(result):
 
 
 def test_lines_have_every_option_of_evaluate():
-    assert options(BETWEEN, AMONG, *LINES) == {f.name for f in fields(Evaluate)}
+    assert options(BETWEEN, AMONG, *LINES) | {"centre"} == {f.name for f in fields(Evaluate)}
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -229,7 +230,8 @@ def test_a_choice_is_that_of_its_files_and_fits_are_of_all_items(here, capsys, m
     io.write_distribution("d.npz", d)
     np.save("l.npy", labels)
     line = "choose-score --embeddings d.npz --labels l.npy --out o --draws --items 200 --seed 3"
-    assert options(line) == {f.name for f in fields(ChooseScore)}
+    of_two_sides = {"queries", "gallery", "query_labels", "gallery_labels"}  # tests/evaluation/test_choose_score.py
+    assert options(line) | of_two_sides == {f.name for f in fields(ChooseScore)}
     code, _, err = run(capsys, line)
     assert code == 0, err
     found = pe.choose_score(d, labels, draws=True, items=200, seed=3)
@@ -255,8 +257,8 @@ WHAT_IS_RIGHT = {
 
 def test_lines_have_every_option_of_choose_threshold():
     targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa"}
-    of_trials = {"trials", "ids", "enrolment", "rule", "cohort"}  # tests/evaluation/test_score_trials.py
-    known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT) | targets | of_trials | {"strict"}
+    of_trials = {"trials", "ids", "enrolment", "rule"}  # tests/evaluation/test_score_trials.py
+    known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT, *OF_CONFIDENCES) | targets | of_trials | {"strict"}
     assert known == {f.name for f in fields(ChooseThreshold)}
 
 
@@ -277,7 +279,170 @@ def test_a_threshold_of_two_sides_is_that_of_its_files(here, capsys, words, targ
     assert written("o/threshold.json") == saved(found)
     assert Path("o/accept.json").exists() == bool(target)
     if target:
-        assert io.read_fit("o/accept.json") == found.accept
+        assert io.read_fit("o/accept.json") == replace(found.accept, applied=io.fits.fingerprint(FIT))
+
+
+ASKED, HELD = RNG.permutation(np.arange(60).repeat(3)), np.arange(90).repeat(2)
+WIDE = 16
+OF_BOTH = RNG.normal(size=(90, WIDE)) * 2
+MEANS = pe.Centre(tuple(np.linspace(-1, 1, WIDE).tolist()), tuple(np.linspace(1, 0, WIDE).tolist()))
+FITTED_TO = pe.Point(OF_BOTH[HELD] + RNG.normal(size=(180, WIDE)))
+PLDA = pe.fit_plda(FITTED_TO, HELD)
+COHORT = pe.Point(3 * RNG.normal(size=(50, WIDE)))
+OF_POINTS = (
+    "choose-threshold --queries p.npz --gallery of.npz --query-labels asked.npy --gallery-labels held.npy --out o"
+)
+OF_CONFIDENCES = {
+    f"{OF_POINTS} --wrong 30% --confidence auto --try-centre": {"confidence": "auto", "try_centre": True},
+    f"{OF_POINTS} --wrong 30% --confidence class_margin --centre centre.json": {"confidence": "class_margin"},
+    f"{OF_POINTS} --wrong 30% --confidence probability --plda plda.json": {"confidence": "probability"},
+    f"{OF_POINTS} --wrong 30% --normalise adaptive --cohort cohort.npz --centre centre.json": {},
+}
+
+
+@pytest.mark.parametrize("line", OF_CONFIDENCES)
+def test_what_thresholds_are_of_goes_from_the_choice_to_the_search(here, capsys, line):
+    rng = np.random.default_rng(5)
+    asked = pe.Point(OF_BOTH[ASKED] + rng.gamma(1, 0.9, (180, 1)) * rng.normal(size=(180, WIDE)))
+    for name, d in (("p", asked), ("of", FITTED_TO), ("cohort", COHORT)):
+        io.write_distribution(f"{name}.npz", d)
+    for name, labels in (("asked", ASKED), ("held", HELD)):
+        np.save(f"{name}.npy", labels)
+    io.write_fit("centre.json", MEANS)
+    io.write_fit("plda.json", PLDA)
+    code, out, err = run(capsys, line)
+    assert code == 0, err
+    centre = (
+        io.read_fit("o/centre.json") if Path("o/centre.json").exists() else MEANS if "centre.json" in line else None
+    )
+    plda = PLDA if "plda" in line else None
+
+    def applied(d, side):
+        d = d if centre is None or "--try" in line else getattr(centre, f"of_{side}")(d)
+        return d if plda is None else plda.transform(d)
+
+    score = "cosine" if plda is None else plda.score
+    named = {**OF_CONFIDENCES[line], "wrong": 0.3}
+    if "cohort" in line:
+        named["cohort"] = applied(COHORT, "gallery")
+    queries, gallery = applied(asked, "queries"), applied(FITTED_TO, "gallery")
+    found = pe.choose_threshold(queries, gallery, (ASKED, HELD), score, **named)
+    assert written("o/threshold.json") == saved(found) and math.isfinite(found.accept.threshold)
+    accept, fits = io.read_fit("o/accept.json"), [x for x in (centre, plda) if x is not None]
+    assert replace(accept, applied="") == replace(found.accept, applied="")
+    assert accept.applied == (", ".join(map(io.fits.fingerprint, fits)) or "none")
+
+    # The line that is printed answers as the threshold does.
+    search = (
+        out.splitlines()[-1].removeprefix("peaccel ").replace("--queries ... --out ...", "--queries p.npz --out r.npz")
+    )
+    code, _, err = run(capsys, search)
+    assert code == 0, err
+    if "--try" in line and centre is not None:
+        queries, gallery = centre.of_queries(asked), centre.of_gallery(FITTED_TO)
+    if "cohort" in line:
+        norms = [pe.search(d, named["cohort"], 50, score) for d in (queries, gallery)]
+        best = pe.normalise_scores(pe.search(queries, gallery, 100, score), queries=norms[0], gallery=norms[1])
+        expected = np.where(accept(best.scores[:, 0]), best.ids[:, 0], -1)
+    else:
+        ranking = pe.search(queries, gallery, found.deepest, score)
+        expected = accept(ranking, HELD).ids[:, 0]
+    assert io.read_ranking("r.npz")[1].ravel().tolist() == expected.tolist() and 0 < (expected >= 0).sum() < 180
+
+    # Whatever else is searched for, by whatever else, is refused in one line.
+    io.write_fit("none.json", pe.Centre((0.5,) * WIDE, (0.0,) * WIDE))
+    io.write_distribution("other.npz", pe.Point(COHORT.mu[1:]))
+    wrong = {
+        "--centre none.json": "o/accept.json: fits applied to the threshold's items: ",
+        "--normalise adaptive --cohort other.npz": "o/accept.json: the threshold is of ",
+        "--k 1" if found.deepest > 1 else "--k 2": "o/accept.json: the threshold is of ",
+        "--gallery-labels asked.npy" if not accept.of_classes else "--gallery-labels y.npy": (
+            "o/accept.json: is of the score, found --gallery-labels, which it does not need"
+            if not accept.of_classes
+            else "y.npy: holds 30 labels, expected 180, one for each item"
+        ),
+    }
+    wrong |= {"--score neg_sq_l2": "o/accept.json: the threshold is of cosine"} if plda is None else {}
+    for words, message in wrong.items():
+        code, _, err = run(capsys, f"{search} {words}")
+        assert (code, err.count("\n")) == (2, 1) and message in err, (words, err)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("choose-threshold --queries q.npz --gallery g.npz --query-labels y.npy --gallery-labels z.npy --out o "
+         "--cohort g.npz", "--normalise and --cohort belong together, found one of them"),
+        ("search --queries q.npz --gallery g.npz --out r.npz --normalise adaptive",
+         "--normalise and --cohort belong together, found one of them"),
+        ("search --queries q.npz --gallery g.npz --out r.npz --plda plda.json --score mls",
+         "--plda has a score of its own, found --score mls"),
+        ("search --queries q.npz --gallery g.npz --out r.npz --plda fit.json", "fit.json: is a calibration"),
+        ("search --queries q.npz --gallery g.npz --out r.npz --centre fit.json",
+         "fit.json: is a calibration, expected a centre"),
+        ("search --queries q.npz --gallery g.npz --out r.npz --centre centre.json",
+         "q.npz: Centre: fitted on 16 dimensions, cannot be applied to queries of 4"),
+        ("search --queries q.npz --gallery g.npz --out r.npz --strict", "--strict is for --accept, which is not there"),
+        ("evaluate --embeddings q.npz --labels y.npy --out o --centre centre.json",
+         "centre.json: is of two sides, expected one of --embeddings"),
+        ("choose-threshold --pairs scored.csv --out o --confidence margin",
+         "--pairs are scored already and stand alone, found --confidence beside it"),
+    ],
+)  # fmt: skip
+def test_fits_that_do_not_fit_are_refused_in_one_line(here, capsys, line, message):
+    io.write_fit("centre.json", MEANS)
+    io.write_fit("plda.json", PLDA)
+    Path("scored.csv").write_text("score,match\n1,1\n0,0\n")
+    code, out, err = run(capsys, line)
+    assert (code, out, err.count("\n")) == (2, "", 1) and message in err, err
+
+
+@pytest.mark.parametrize("ids", [None, RNG.permutation(G) + 100])
+def test_candidates_of_rows_or_of_an_index_are_normalised_and_have_margins(here, capsys, ids):
+    """Whatever ids the index returns, it is rows of the gallery that norms and labels are of."""
+    faiss = pytest.importorskip("faiss")
+    index = faiss.IndexFlatL2(DIM) if ids is None else faiss.IndexIDMap(faiss.IndexFlatL2(DIM))
+    rows = np.ascontiguousarray(GALLERY.mu, np.float32)
+    index.add(rows) if ids is None else index.add_with_ids(rows, ids)
+    faiss.write_index(index, "g.index")
+    np.save("candidates.npy", np.tile(np.arange(G) if ids is None else ids, (Q, 1)))
+    cohort = NOVEL
+    io.write_distribution("c.npz", cohort)
+    io.write_fit("accept.json", pe.Selection(0.3, 0.1, 0.1, 60, 30, 0, confidence="class_margin"))
+    line = f"--queries q.npz --gallery g.npz --score cosine --out r.npz --k {G} --normalise adaptive --cohort c.npz"
+    line += " --accept accept.json --gallery-labels z.npy"
+    known = ""
+    if ids is not None:
+        np.save("ids.npy", ids)
+        known = " --ids ids.npy"
+    found = []
+    for command in ("search", "rerank --candidates candidates.npy", f"rerank --index g.index --shortlist {G}"):
+        code, _, err = run(capsys, f"{command} {line}{known}")
+        assert code == 0, err
+        found.append(io.read_ranking("r.npz")[1].tolist())
+    assert found[0] == found[1] == found[2] and 0 < (np.array(found[0]) >= 0).sum() < Q
+    norms = {name: pe.search(d, cohort, M, "cosine") for name, d in (("queries", QUERIES), ("gallery", GALLERY))}
+    best = pe.normalise_scores(pe.search(QUERIES, GALLERY, G, "cosine"), **norms)
+    kept = io.read_fit("accept.json")(best, Z).ids
+    assert found[0] == np.where(kept >= 0, kept if ids is None else ids[kept], -1).tolist()
+    if ids is not None:
+        code, _, err = run(capsys, f"rerank --index g.index {line}")
+        assert code == 2 and err.endswith("g.index: returns ids, not rows of the gallery; expected --ids\n")
+
+
+def test_a_search_that_accepts_nothing_ends_with_1_where_it_is_strict(here, capsys):
+    line = "search --queries q.npz --gallery g.npz --score cosine --k 1 --accept accept.json --out r.npz"
+    for threshold, code in ((2.0, 1), (-2.0, 0)):
+        io.write_fit("accept.json", pe.Selection(threshold, 0.1, 0.1, 60, 30, 0, score="cosine"))
+        assert run(capsys, f"{line} --strict")[0] == code and run(capsys, line)[0] == 0
+
+
+def test_an_evaluation_of_centred_sides_is_that_of_what_is_left(here, capsys):
+    centre = pe.Centre((1.0, 2.0, 3.0, 4.0), (-1.0, 0.0, 2.0, 5.0))
+    io.write_fit("centre.json", centre)
+    assert run(capsys, f"{SIDES} --query-labels y.npy --gallery-labels z.npy --centre centre.json")[0] == 0
+    expected = pe.evaluate(centre.of_queries(QUERIES), centre.of_gallery(GALLERY), (Y, Z))
+    assert written("o/results.json") == saved(expected)
 
 
 @pytest.mark.parametrize(

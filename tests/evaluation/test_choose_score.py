@@ -78,7 +78,7 @@ def test_what_the_uncertainty_is_worth():
     d, labels = items()
     found = pe.choose_score(d, labels)
     assert found.best.score == "llr" and found.best.gain.low > 0 and found.best.worth.low > 0
-    assert found.sentence() == str(found).splitlines()[-1]
+    assert found.sentence() == str(found).splitlines()[0]
     assert re.match(
         r"Use llr, calibrated: Recall@1 is \S+ \[\S+, \S+\] points above that of cosine, with \d+ scores tried, and "
         r"\S+ \[\S+, \S+\] points above its own with equal uncertainties: the uncertainty is worth something here\. "
@@ -283,7 +283,7 @@ def test_classes_are_drawn_of_too_many_items():
     d, labels = items()
     found = pe.choose_score(d, labels, items=160, seed=1)
     assert (found.items, found.fitted + found.judged) == (240, 160)
-    assert str(found).startswith("A sample of 160 of 240 items: ")
+    assert found.summary().startswith("A sample of 160 of 240 items: ")
     kept = metrics.truncated_rows(labels, 160, 1)
     alone = pe.choose_score(d[kept], labels[kept], items=160, seed=1)
     assert found.scores == alone.scores and not str(alone).startswith("A sample")
@@ -315,7 +315,7 @@ def test_gains_are_drawn_over_classes_and_all_numbers_by_one_set_of_draws(monkey
 
 def test_what_was_fitted_is_what_scores_are_given():
     d, labels = items()
-    fits = choosing.fit(pe.Normal(d.mu + 20, d.var), labels, 0)
+    fits = choosing.fit(pe.Normal(d.mu + 20, d.var), labels, None, 0)
     given = fits(pe.scores.llr).params
     np.testing.assert_array_equal(given["prior_mean"], fits.prior.mean)
     np.testing.assert_array_equal(given["prior_var"], fits.prior.var)
@@ -344,16 +344,11 @@ WRONG = {
     "labels": (lambda d, y: pe.choose_score(d, y[:5]), "choose_score: labels has shape (5,), expected (240,)"),
     "few classes": (lambda d, y: pe.choose_score(d, y % 7), "labels name 7 classes of two items or more, expected 20"),
     "singletons": (lambda d, y: pe.choose_score(d, np.arange(240)), "labels name 0 classes of two items or more"),
-    "NaN": (lambda d, y: pe.choose_score(pe.Point(d.mu * np.nan), y), "choose_score: score cosine is NaN for some"),
+    "NaN": (
+        lambda d, y: pe.choose_score(pe.Point(d.mu * np.nan), y),
+        "choose_score: d or gallery holds numbers that are not finite: see v",
+    ),
 }
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said_in_one_line(case):
-    call, message = WRONG[case]
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
-        call(*items())
-    assert "\n" not in str(error.value)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -368,6 +363,100 @@ def folder(tmp_path, monkeypatch):
     np.save("y.npy", [f"c{i}" for i in labels])
     np.save("few.npy", labels % 3)
     return tmp_path
+
+
+# -- points ------------------------------------------------------------------------------------------------------------
+
+
+def of_points(seed=0, offset=3.0, even=False):
+    """Queries and a gallery whose means differ, and directions whose variances within classes do, unless even."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(100).repeat(4)
+    centres, means = rng.normal(size=(100, 12)), offset * rng.normal(size=(2, 12))
+    noise = 1.0 if even else np.logspace(0.5, -1, 12)
+    sides = [centres[labels] + mean + rng.normal(size=(400, 12)) * noise for mean in means]
+    return *(pe.Point(x.astype("f4")) for x in sides), labels
+
+
+def test_points_are_tried_centred_whitened_by_plda_and_normalised():
+    queries, gallery, labels = of_points()
+    order = np.random.default_rng(1).permutation(400)
+    found = pe.choose_score(queries, (labels, labels[order]), gallery=gallery[order])
+    of_cosine = ["raw", "centred", "whitened", "S-norm"]
+    assert {s.name for s in found.scores} == {
+        *(f"cosine, {form}" for form in of_cosine), "neg_sq_l2, raw", "norm_cosine, raw", "norm_cosine, calibrated",
+        "llr, PLDA",
+    }  # fmt: skip
+    assert (found.judged, found.gallery, found.fitted, found.classes) == (200, 200, 400, 50)
+    assert found.best.name == "llr, PLDA" and str(found).splitlines()[0].startswith("Use llr, PLDA: Recall@1 is ")
+    assert "200 queries of 50 classes searched for in 200 items, 12 dimensions, Point" in found.summary()
+    halves = choosing._second_half(np.full(100, 8), 0)[labels]
+    one, other, fitted = np.flatnonzero(halves), np.flatnonzero(halves[order]), np.flatnonzero(~halves)
+    q, g, cohort = queries[one], gallery[order[other]], gallery[order[~halves[order]]]
+    of = {s.name: s.recall_at_1.value for s in found.scores}
+
+    def recall(ranking):
+        return (labels[order[other]][ranking.ids[:, 0]] == labels[one]).mean()
+
+    def expected(x, y, score="cosine"):
+        return recall(pe.search(x, y, 1, score))
+
+    centre, whitening = (pe.fit_centre(queries[fitted], gallery[fitted], whiten=x) for x in (False, True))
+    assert of["cosine, raw"] == expected(q, g)
+    for name, c in (("centred", centre), ("whitened", whitening)):
+        assert of[f"cosine, {name}"] == pytest.approx(expected(c.of_queries(q), c.of_gallery(g)), abs=0.011)
+    left = pe.concat([centre.of_queries(queries[fitted]), centre.of_gallery(gallery[fitted])])
+    plda = pe.fit_plda(left, np.r_[labels[fitted], labels[fitted]])
+    moved = plda.transform(centre.of_queries(q)), plda.transform(centre.of_gallery(g))
+    assert of["llr, PLDA"] == pytest.approx(expected(*moved, plda.score), abs=0.011)
+    norms = {name: pe.search(d, cohort, 200, "cosine") for name, d in (("queries", q), ("gallery", g))}
+    assert of["cosine, S-norm"] == recall(pe.normalise_scores(pe.search(q, g, 100, "cosine"), **norms))
+
+
+def test_cosine_of_points_whose_means_are_gone_needs_nothing_else():
+    queries, _, labels = of_points(offset=0, even=True)
+    found = pe.choose_score(queries, labels)
+    assert found.best.name == "cosine, raw" and found.sentence().startswith("Use cosine: none of the 7 others, tried ")
+    few = pe.choose_score(pe.Point(np.random.default_rng(0).normal(size=(90, 60))), np.arange(30).repeat(3))
+    assert not {"cosine, whitened", "llr, PLDA"} & {s.name for s in few.scores}
+    alike = pe.choose_score(pe.Point(np.ones((80, 3))), np.arange(40).repeat(2))
+    assert "cosine, raw" in {s.name for s in alike.scores} and "cosine, S-norm" not in {s.name for s in alike.scores}
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_the_line_that_is_printed_searches_by_what_was_chosen(folder, capsys, even):
+    queries, gallery, labels = of_points(even=even)
+    for name, d in (("q", queries), ("g", gallery)):
+        io.write_distribution(f"{name}.npz", d)
+    np.save("l.npy", labels)
+    line = "choose-score --queries q.npz --gallery g.npz --query-labels l.npy --gallery-labels l.npy --out o"
+    code, out, err = run(capsys, line)
+    assert code == 0, err
+    fits = choosing.fit_all(queries, (labels, labels), gallery, 0)
+    centre, plda = io.read_fit("o/centre.json"), io.read_fit("o/plda.json")
+    assert out.startswith("Use ") and centre == fits.centre == pe.fit_centre(queries, gallery)
+    search = out.splitlines()[-1]
+    if not even:
+        assert search.startswith("peaccel search --centre o/centre.json --plda o/plda.json --gallery ")
+        q, g = (plda.transform(x) for x in (centre.of_queries(queries), centre.of_gallery(gallery)))
+        expected = pe.search(q, g, 3, plda.score)
+    else:
+        assert search.startswith("peaccel search --score cosine --centre o/centre.json --gallery ")
+        expected = pe.search(centre.of_queries(queries), centre.of_gallery(gallery), 3, "cosine")
+    search = search.replace(
+        "--gallery ... --queries ... --out ...", "--gallery g.npz --queries q.npz --out r.npz --k 3"
+    )
+    code, _, err = run(capsys, search.removeprefix("peaccel "))
+    assert code == 0, err
+    assert io.read_ranking("r.npz")[1].tolist() == expected.ids.tolist()
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_in_one_line(case):
+    call, message = WRONG[case]
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        call(*items())
+    assert "\n" not in str(error.value)
 
 
 def test_what_the_command_writes_is_what_search_takes(folder, capsys):
@@ -397,6 +486,14 @@ def test_the_command_has_nothing_to_write_for_scaled_items(folder, capsys):
     [
         ("--embeddings e.npz --labels few.npy --out o", "labels name 3 classes of two items or more, expected 20"),
         ("--embeddings e.npz --labels y.npy --items 30 --out o", "among the 30 items that are drawn, expected 20"),
+        (
+            "--embeddings e.npz --out o",
+            "expected one of these together: --embeddings --labels; --queries --gallery --q",
+        ),
+        (
+            "--queries e.npz --gallery e.npz --query-labels y.npy --gallery-labels y.npy --out o",
+            "choose_score: d and gallery are Normal of 24 dimensions and Normal of 24 dimensions, expected points",
+        ),
         ("--embeddings none.npz --labels y.npy --out o", "none.npz: no such file"),
         ("--embeddings e.npz --labels y.npy --out y.npy", "--out is y.npy, a file, expected a folder"),
     ],

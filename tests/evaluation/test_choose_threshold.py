@@ -15,6 +15,7 @@ from command import run
 import peaccel as pe
 from peaccel import io, metrics
 from peaccel.evaluation import choose_threshold as choosing_thresholds
+from peaccel.evaluation.compared_confidences import risks, third
 from peaccel.evaluation.threshold_pages import threshold_sections
 from peaccel.fits.records import Calibration
 from peaccel.metrics import Relevance
@@ -44,7 +45,7 @@ def searches(kind="point"):
 def equal(found, expected):
     """Two records, to the last bit, but for what the first knows of its data."""
     assert type(found) is type(expected)
-    assert replace(found, of="answers", score="", fitted_on="") == expected
+    assert replace(found, of="answers", score="", dim=0, fitted_on="") == expected
 
 
 # -- thresholds are the library's --------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ def test_as_many_more_as_are_perhaps_missing_often_find_a_threshold():
 
         scores, right = drawn(100)
         refused = pe.learn_then_test(scores, right, np.arange(100), 0.1).accepted == 0
-        if refused and (more := one._perhaps(one._risks(scores, right), 0.1, 0.1, 100)) is not None:
+        if refused and (more := one._perhaps(risks(scores, right), 0.1, 0.1, 100)) is not None:
             guesses.append(more)
             found.append(pe.learn_then_test(*drawn(100 + more), np.arange(100 + more), 0.1).accepted > 0)
     assert len(found) > 20 and 0.4 < np.mean(found) < 0.95 and 20 < np.median(guesses) < 400
@@ -413,6 +414,157 @@ def test_arrays_that_are_no_pairs_are_refused(name, arrays, message, tmp_path, m
         np.save(name, arrays)
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         io.read_scored_pairs(name)
+
+
+# -- of other confidences than the score -------------------------------------------------------------------------------
+
+
+SIBLINGS = np.arange(150).repeat(4)
+"""Classes of four items in the gallery, so that the next item tends to be of the class of the best."""
+ASKED = np.random.default_rng(6).permutation(np.arange(300).repeat(2))
+"""Half of the queries have no right item."""
+
+
+def of_siblings(mean=0.0):
+    """All have a direction in common, of which queries have more or less: it is in all of a query's scores."""
+    rng = np.random.default_rng(7)
+    centres = rng.normal(size=(300, DIM))
+    gallery = centres[SIBLINGS] + 0.5 * rng.normal(size=(len(SIBLINGS), DIM))
+    queries = centres[ASKED] + rng.gamma(2, 0.4, (len(ASKED), 1)) * rng.normal(size=(len(ASKED), DIM))
+    if not mean:
+        gallery[:, 0] += 8
+        queries[:, 0] += rng.gamma(1, 8, len(ASKED))
+    offset = mean * rng.normal(size=DIM)
+    return pe.Point((queries + offset).astype("f4")), pe.Point((gallery - offset).astype("f4"))
+
+
+@pytest.mark.parametrize("kind", ["margin", "class_margin"])
+def test_a_threshold_of_a_margin_is_that_of_the_margins_of_a_search(kind):
+    queries, gallery = of_siblings()
+    found = pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), wrong=0.1, confidence=kind)
+    ranking = pe.search(queries, gallery, found.deepest, "cosine")
+    assert found.deepest == {"margin": 2, "class_margin": 5}[kind] and not found.compared
+    right = SIBLINGS[ranking.ids[:, 0]] == ASKED
+    values = pe.answer_confidence(ranking, kind, SIBLINGS)
+    expected = pe.learn_then_test(values, right, ASKED, 0.1)
+    assert replace(found.accept, confidence="score", score="", dim=0, fitted_on="") == expected
+    kept = found.accept(ranking, SIBLINGS)
+    assert ((kept.ids[:, 0] >= 0) == expected(values)).all() and kept.ids.shape == (len(ASKED), 1)
+    alone = ASKED >= 150
+    limit = pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), fpir=0.1, confidence=kind).accept
+    expected = pe.limit_false_matches(values[alone], 0.1, 0.1, ASKED[alone])
+    assert replace(limit, confidence="score", score="", dim=0, fitted_on="") == expected
+    apart = pe.choose_threshold(
+        queries[~alone], gallery, (ASKED[~alone], SIBLINGS), fpir=0.1, confidence=kind, novel=queries[alone],
+        novel_labels=ASKED[alone],
+    )  # fmt: skip
+    assert apart.accept.threshold == limit.threshold
+
+
+def test_a_class_margin_of_items_among_each_other_leaves_out_their_own():
+    _, d = of_siblings()
+    found = pe.choose_threshold(d, None, SIBLINGS, wrong=0.05, confidence="class_margin")
+    scores, ids = pe.search(d, d, 6, "cosine")
+    rows = np.arange(len(d))[:, None]
+    others = pe.Ranking(*(x[ids != rows].reshape(len(d), 5) for x in (scores, ids)))
+    values = pe.answer_confidence(others, "class_margin", SIBLINGS)
+    expected = pe.learn_then_test(values, SIBLINGS[others.ids[:, 0]] == SIBLINGS, SIBLINGS, 0.05)
+    assert (found.accept.threshold, found.accept.wrong) == (expected.threshold, expected.wrong)
+
+
+@pytest.mark.parametrize("promise", ["wrong", "fpir"])
+def test_confidences_are_compared_on_other_classes_than_those_of_the_promise(promise):
+    queries, gallery = of_siblings()
+    given, some = (queries, gallery, (ASKED, SIBLINGS)), third("", ASKED, 0)
+    assert len(np.unique(ASKED[some])) == 100 and not set(ASKED[some]) & set(ASKED[~some])
+    found = pe.choose_threshold(*given, **{promise: 0.1}, confidence="auto")
+    tried = {x.name: x.answered for x in found.compared}
+    assert list(tried) == ["score", "margin", "class_margin", "probability"]
+    assert tried[found.confidence] == max(tried.values()) > tried["score"] + 0.05
+    assert found.confidence == found.accept.confidence and found.items == (~some).sum()
+    assert "compared on 200 queries of 100 other classes" in found.sentence() and found.confidence in str(found)
+    sections = {x.heading: x for x in threshold_sections(found)}
+    assert "labels: by them the confidence is chosen" in sections[list(found.tables())[-1]].text
+    assert sections["Scores"].content.axes[0].get_xlabel() == f"{found.confidence} of cosine"
+    ranking = pe.search(queries, gallery, found.deepest, "cosine")
+    right, values = SIBLINGS[ranking.ids[:, 0]] == ASKED, found.accept.confidence_of(ranking, SIBLINGS)
+    alone = ~some & (ASKED >= 150)
+    expected = (
+        pe.learn_then_test(values[~some], right[~some], ASKED[~some], 0.1)
+        if promise == "wrong"
+        else pe.limit_false_matches(values[alone], 0.1, 0.1, ASKED[alone])
+    )
+    assert (found.accept.threshold, found.accept.number) == (expected.threshold, expected.number)
+    # More answers than the score, to all of whose labels the promise could be.
+    by_score = pe.choose_threshold(*given, **{promise: 0.1}).accept
+    answered = (found.accept(ranking, SIBLINGS).ids >= 0).mean()
+    assert answered > (by_score(pe.search(queries, gallery, 1, "cosine")).ids >= 0).mean()
+    # The labels of the promise choose nothing: with others of them the choice is the same.
+    others = ASKED.copy()
+    others[~some] = np.random.default_rng(0).permutation(ASKED[~some])
+    again = pe.choose_threshold(queries, gallery, (others, SIBLINGS), **{promise: 0.1}, confidence="auto")
+    assert again.compared == found.compared and again.accept != found.accept
+
+
+def test_means_of_both_sides_are_tried_on_the_same_classes():
+    queries, gallery = of_siblings(mean=0.7)
+    found = pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), wrong=0.1, try_centre=True)
+    assert found.centre == pe.fit_centre(queries[np.flatnonzero(third("", ASKED, 0))], gallery)
+    assert [x.name for x in found.compared] == ["score", "score (centred)"] and found.confidence == "score"
+    assert found.accept.applied == io.fits.fingerprint(found.centre) != ""
+    assert "score (centred) answers most" in found.sentence()
+    best = pe.search(found.centre.of_queries(queries), found.centre.of_gallery(gallery), 1, "cosine")
+    assert 0.9 * (found.accept(best).ids >= 0).mean() > (
+        pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), wrong=0.1).chosen.accepted
+    )
+
+
+def test_scores_are_normalised_by_a_cohort():
+    queries, gallery = of_siblings()
+    cohort = pe.Point(np.random.default_rng(8).normal(size=(400, DIM)).astype("f4"))
+    found = pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), wrong=0.1, cohort=cohort)
+    sides = (pe.search(d, cohort, 300, "cosine") for d in (queries, gallery))
+    named = dict(zip(("queries", "gallery"), sides, strict=True))
+    best = pe.normalise_scores(pe.search(queries, gallery, 100, "cosine"), **named)
+    right = SIBLINGS[best.ids[:, 0]] == ASKED
+    assert found.accept.threshold == pe.learn_then_test(best.scores[:, 0], right, ASKED, 0.1).threshold
+    assert found.accept.normalisation.startswith("adaptive S-norm by 400 items (")
+    with pytest.raises(ValueError, match=r"^accept: the threshold is of cosine with adaptive S-norm by 400 items"):
+        found.accept(pe.search(queries, gallery, 1, "cosine"))
+
+
+NONE_WRONG = pe.Point(np.repeat(np.eye(DIM), 2, 0) + 0.01 * np.random.default_rng(0).normal(size=(2 * DIM, DIM)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda q, g, y: pe.choose_threshold(q, g, y, confidence="gap"), "choose_threshold: unknown confidence 'gap'"),
+        (lambda q, g, y: pe.choose_threshold(q, g, Relevance.from_pairs([[0, 0], [1, 1]], len(q), len(g)),
+                                             confidence="class_margin"),
+         "choose_threshold: confidence class_margin needs labels of the gallery, got pairs or places"),
+        (lambda q, g, y: pe.choose_threshold(q, g, (ASKED % 9, SIBLINGS % 9), confidence="auto"),
+         "choose_threshold: queries are of 9 classes, expected 20 to compare confidences on a third of them"),
+        (lambda q, g, y: pe.choose_threshold(q[:50], g[:1], (np.arange(50) % 30, SIBLINGS[:1]), confidence="margin"),
+         "choose_threshold: confidence margin is not finite: a best score by cosine is, or no other item was found"),
+        (lambda q, g, y: pe.choose_threshold(NONE_WRONG, None, np.arange(DIM).repeat(2), confidence="probability"),
+         "choose_threshold: all 16 answers that a probability is to be fitted to are right"),
+        (lambda q, g, y: pe.choose_threshold(q, g, y, cohort=pe.Point(np.eye(3))),
+         "choose_threshold: cohort has 3 items of 3 dimensions, expected two or more like the gallery's 600 items of"),
+        (lambda q, g, y: pe.choose_threshold(*(pe.Normal(d.mu, np.float32(1)) for d in (q, g)), y, "neg_kl",
+                                             cohort=pe.Normal(g.mu, np.float32(3))),
+         "choose_threshold: score neg_kl:direction=query_to_gallery is not symmetric, as S-norm needs"),
+    ],
+)  # fmt: skip
+def test_confidences_that_answers_do_not_have_are_refused(call, message):
+    with pytest.raises(ValueError, match="^" + re.escape(message)) as caught:
+        call(*of_siblings(), (ASKED, SIBLINGS))
+    assert "\n" not in str(caught.value)
+
+
+def test_where_all_answers_are_right_the_score_is_the_first_of_equals():
+    found = pe.choose_threshold(NONE_WRONG, None, np.arange(DIM).repeat(2), wrong=0.2, confidence="auto")
+    assert found.confidence == "score" and [x.name for x in found.compared] == ["score", "margin", "class_margin"]
 
 
 # -- from files to a search --------------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ def of_texts():
     fits = {
         "prior": pe.Prior(np.array([0.5, 0.25]), 0.25),
         "calibration": pe.Calibration(4.0, 0.01, "Normal", (0.5, -1.0)),
+        "centre": pe.Centre((0.5, -1.0), (0.0, 2.0), ((1.0, 0.0), (0.5, 2.0))),
         "logistic": pe.LogisticProbability(-1.0, (2.0,)),
         "isotonic": pe.IsotonicProbability((0.0, 1.0), (0.2, 0.6)),
         "selection": pe.Selection(0.4, 0.05, 0.1, 100, 60, 1),

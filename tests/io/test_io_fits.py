@@ -15,6 +15,7 @@ from peaccel import io
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import (
     Calibration,
+    Centre,
     ConformalSets,
     FalseMatchLimit,
     IsotonicProbability,
@@ -36,11 +37,15 @@ FITS = [
     Calibration(1 / 3, 0.1, "Normal"),
     Calibration(3.0, 0.0, "VonMisesFisher"),
     Calibration(0.5, 0.25, "Normal", (1 / 3, -0.0, 5e-324, 1e308)),
+    Centre((1 / 3, -0.0), (5e-324, 1e308)),
+    Centre((1 / 3, -0.0), (5e-324, 1e308), ((1 / 3, 0.0), (0.0, 2.0))),
     LogisticProbability(1 / 3, (-1e300, 5e-324)),
     IsotonicProbability((-1 / 3, 0.0, 2.0), (0.0, 1 / 3, 1.0)),
     Selection(-1 / 3, 0.05, 0.1, 300, 200, 7),
     Selection(-1 / 3, 0.05, 0.1, 300, 200, 7, score="ppk:rho=0.5", normalisation="S-norm", fitted_on="300 queries"),
+    Selection(0.9, 0.05, 0.1, 300, 200, 7, confidence="probability", weights=(-1 / 3, 2.0, 5.0, 1e-9), dim=384),
     FalseMatchLimit(1 / 3, 0.01, 0.05, 300, 0, of="pairs"),
+    FalseMatchLimit(1 / 3, 0.01, 0.05, 300, 0, confidence="class_margin", applied="centre 0a1b2c3d"),
     Selection(float("inf"), 0.05, 0.1, 20, 0, 0),
     FalseMatchLimit(1 / 3, 0.01, 0.05, 300, 0),
     FalseMatchLimit(float("inf"), 0.01, 0.05, 3, 0),
@@ -160,6 +165,8 @@ CALIBRATION = {"peaccel": "calibration", "version": 1, "a": 1.0, "b": 0.0, "of":
 ISOTONIC = {"peaccel": "isotonic", "version": 1, "scores": [1.0, 2.0], "probabilities": [0.0, 1.0]}
 LIMIT = {"peaccel": "false_match_limit", "version": 1, "threshold": 0.5, "alpha": 0.01, "delta": 0.1, "number": 300}
 LIMIT |= {"allowed": 0, "of": "answers", "score": "", "normalisation": "", "fitted_on": ""}
+LIMIT |= {"confidence": "score", "weights": [], "dim": 0, "applied": ""}
+CENTRE = {"peaccel": "centre", "version": 1, "query_mean": [0.0, 1.0], "gallery_mean": [2.0, 3.0], "matrix": []}
 PLDA = {"peaccel": "plda", "version": 1, "means": [[0.0, 1.0]], "matrices": [[[1.0, 2.0]]], "psi": [1.0]}
 NO_FIT = 'is not a fit: expected an object with the key "peaccel", one of prior, calibration, '
 LIST = "expected a finite number or a list of them"
@@ -201,6 +208,12 @@ WRONG = [
     (PLDA | {"psi": [-1.0]}, "Plda: psi holds -1, expected variances >= 0"),
     (LIMIT | {"of": "Point"}, "of is 'Point', expected 'answers' or 'pairs'"),
     (LIMIT | {"score": 1}, "score is 1, expected text"),
+    (LIMIT | {"confidence": "gap"}, "confidence is 'gap', expected one of score, margin, class_margin, probability"),
+    (LIMIT | {"weights": [1.0]}, "weights has 1 numbers, expected 3 or 4 numbers of a probability, and none of other"),
+    (LIMIT | {"confidence": "probability"}, "weights has 0 numbers, expected 3 or 4 numbers of a probability, and"),
+    (LIMIT | {"dim": -1}, f"dim is -1, {NOT_NEGATIVE}"),
+    (CENTRE | {"gallery_mean": [1.0]}, "gallery_mean has 1 numbers, expected 2 like query_mean"),
+    (CENTRE | {"matrix": [[1.0, 2.0]]}, "matrix has shape (1, 2), expected (2, 2) like query_mean"),
     (CALIBRATION | {"of": "Point"}, "of is 'Point', expected 'Normal' or 'VonMisesFisher'"),
 ]
 

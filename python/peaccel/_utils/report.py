@@ -19,6 +19,7 @@ RIGHT, WRONG = "#1b7f4b", "#c0392b"
 STYLES = ("-", "--", ":", "-.")
 PAGE = "report.html"  # the template of a report, beside this file
 
+
 @dataclass(frozen=True)
 class Table:
     """A table of plain text, which takes the width of the window and scrolls within itself where it is wider.

@@ -9,13 +9,15 @@ from typing import Any
 from numpy.typing import NDArray
 
 from peaccel import io, scores
+from peaccel.cli._fitted_files import AppliedFits, read_fit
 from peaccel.distributions import Distribution
-from peaccel.fits.records import Calibration, Prior
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import Calibration, Centre, Prior
 from peaccel.io._array_files import read
 from peaccel.metrics import Relevance
 from peaccel.scores import Score
 
-__all__ = ["LabelledFiles", "array", "distribution", "novel", "scored_by", "sides"]
+__all__ = ["LabelledFiles", "applied", "array", "novel", "scored_by", "sides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,8 @@ class LabelledFiles:
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
     """The result of pe.calibrate, as pe.io.write_fit writes it; applied to both sides."""
+    centre: Path | None = None
+    """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     novel: Path | None = None
     """Queries without a right item in the gallery, a file as --queries: how often a query finds its right item where
     few of these find anything (open-set identification), and how well confidences tell them."""
@@ -82,7 +86,8 @@ def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distrib
         raise ValueError(f"expected one of these together: {ways}; found {found or 'none'}")
     first = task.embeddings or task.queries
     assert first is not None
-    queries, gallery = distribution(task, first), None if task.gallery is None else distribution(task, task.gallery)
+    fits = applied(task)
+    queries, gallery = fits.of_queries(first), None if task.gallery is None else fits.of_gallery(task.gallery)
     if task.relevance is not None:
         pairs = array(task.relevance, "relevance")
         return queries, gallery, Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))
@@ -101,22 +106,21 @@ def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distrib
 def novel(task: LabelledFiles) -> tuple[Distribution | None, NDArray[Any] | None]:
     """The novel queries and their classes, each None where it is not given."""
     return (
-        None if task.novel is None else distribution(task, task.novel),
+        None if task.novel is None else applied(task).of_queries(task.novel),
         None if task.novel_labels is None else io.read_labels(task.novel_labels),
     )
 
 
-def distribution(task: LabelledFiles, path: Path) -> Distribution:
-    """The items of a file, calibrated where the task says by what."""
-    d = io.read_distribution(path)
-    if task.calibration is None:
-        return d
-    fit = io.read_fit(task.calibration)
-    if not isinstance(fit, Calibration):
-        raise ValueError(f"{task.calibration}: is no calibration, expected what pe.calibrate found")
-    if fit.mean:
+def applied(task: LabelledFiles) -> AppliedFits:
+    """The fits that are applied to all items."""
+    calibration = None if task.calibration is None else read_fit(task.calibration, Calibration)
+    if calibration is not None and calibration.mean:
         raise ValueError(f"{task.calibration}: is of one side of two, expected one of both")
-    return fit(d)
+    centre = None if task.centre is None else read_fit(task.centre, Centre)
+    if task.embeddings is not None and centre is not None and centre.query_mean != centre.gallery_mean:
+        raise ValueError(f"{task.centre}: is of two sides, expected one of --embeddings")
+    plda = read_fit(path, Plda) if (path := getattr(task, "plda", None)) is not None else None
+    return AppliedFits((calibration, calibration), centre, plda)
 
 
 def scored_by(task: LabelledFiles, name: str) -> Score:
@@ -124,9 +128,7 @@ def scored_by(task: LabelledFiles, name: str) -> Score:
     score = scores.get(name)
     if task.prior is None:
         return score
-    prior = io.read_fit(task.prior)
-    if not isinstance(prior, Prior):
-        raise ValueError(f"{task.prior}: is no prior, expected what pe.fit_prior found")
+    prior = read_fit(task.prior, Prior)
     if score.params.get("prior_var", 0) is not None:
         return score
     return score(prior_mean=prior.mean, prior_var=prior.var)

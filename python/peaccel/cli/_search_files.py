@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from peaccel import io, scores
+from peaccel.cli._fitted_files import AppliedFits, NormFiles, read_fit
 from peaccel.distributions import Distribution
-from peaccel.fits.records import Calibration, Prior, Threshold
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import Calibration, Centre, Prior, Threshold
+from peaccel.retrieval.adaptive_norm import SHORTLIST, AdaptiveNorm
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
-__all__ = ["SearchFiles", "SearchInputs", "read", "read_fit", "write"]
+__all__ = ["SearchFiles", "SearchInputs", "read", "write"]
 
 Ids: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # int64, or strings
-F = TypeVar("F")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchFiles:
+class SearchFiles(NormFiles):
     """Gallery, queries, score and output of a search."""
 
     gallery: Path
@@ -53,6 +56,8 @@ class SearchFiles:
     """The result of pe.calibrate, as pe.io.write_fit writes it; applied to gallery and queries."""
     gallery_calibration: Path | None = None
     """The gallery's, where pe.calibrate(queries, gallery, ...) found two; --calibration is then the queries'."""
+    centre: Path | None = None
+    """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     ids: Path | None = None
     """The ids by which the rows of the gallery are known elsewhere, int [G], none negative, or strings, none twice:
     an .npy file, or .npz or .safetensors with the key ids, or a column of a table: gallery.parquet:key."""
@@ -60,7 +65,12 @@ class SearchFiles:
     """The queries' ids, in a file of the same form; an --out of .csv or .parquet then has these in place of rows."""
     accept: Path | None = None
     """A threshold of this score: what pe.learn_then_test or pe.limit_false_matches found, as pe.io.write_fit writes it.
-    Answers below it are left out. One of pairs, or of another score, is refused."""
+    Answers below it are left out. One of pairs, or of another score, norm, dimension or fit, is refused."""
+    gallery_labels: Path | None = None
+    """The gallery's labels, [G] numbers or strings, or a column: gallery.parquet:label; for an --accept of the margin
+    to the next class. --k must then be large enough to meet another class."""
+    strict: bool = False
+    """End with exit code 1 where --accept accepts nothing."""
 
     def check_output(self) -> None:
         """Refuse an output that cannot be written, or that is one of the other files."""
@@ -68,6 +78,12 @@ class SearchFiles:
             raise ValueError(f"--query-ids is for --out of {' or '.join(io.LINES)}, got {self.out}")
         files = [value for name, value in vars(self).items() if name != "out" and isinstance(value, Path)]
         io.check_output(self.out, io.RANKINGS, files)
+        self.check_norm()
+        if self.plda is not None and self.score is not None:
+            raise ValueError(f"--plda has a score of its own, found --score {self.score}")
+        for name in ("gallery_labels", "strict"):
+            if getattr(self, name) and self.accept is None:
+                raise ValueError(f"--{name.replace('_', '-')} is for --accept, which is not there")
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,15 @@ class SearchInputs:
     ids: Ids | None
     query_ids: Ids | None
     accept: Threshold | None
+    labels: Any
+    """[G], the classes of the gallery; None where they are not needed."""
+    norm: AdaptiveNorm | None
+    applied: str
+    """The fits that were applied to the items, as a threshold names them."""
+
+    def depth(self, k: int) -> int:
+        """How many items to find, of which k are kept."""
+        return k if self.norm is None else max(k, SHORTLIST)
 
     @property
     def none(self) -> int | str:
@@ -108,35 +133,40 @@ class SearchInputs:
 
 def read(task: SearchFiles) -> SearchInputs:
     score = scores.named(task.score)  # one that is named is refused before anything is read
+    plda = None if task.plda is None else read_fit(task.plda, Plda)
     if task.prior is not None:
         prior = read_fit(task.prior, Prior)
         if score.params.get("prior_var", 0) is not None:
             raise ValueError(f"--prior is for score llr without a prior of its own, got score {score.label}")
         score = score(prior_mean=prior.mean, prior_var=prior.var)
-    calibrations = _read_calibrations(task)
+    fits = AppliedFits(_read_calibrations(task), None if task.centre is None else read_fit(task.centre, Centre), plda)
     ids, query_ids = (None if path is None else io.read_ids(path) for path in (task.ids, task.query_ids))
     if ids is not None and ids.dtype.kind == "U" and task.out.suffix == ".safetensors":
         raise ValueError(f"{task.out}: safetensors holds no strings, as {task.ids} are; expected another suffix")
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
-    sides: list[Distribution] = []
-    for path, calibrate in zip((task.queries, task.gallery), calibrations, strict=True):
-        d = sides[0] if sides and path == task.queries and task.gallery_calibration is None else None
-        if d is not None:  # of a set that is searched for among itself
-            sides.append(d)
-            continue
-        d = io.read_distribution(path)
-        try:
-            sides.append(d if calibrate is None else calibrate(d))
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{path}: {error}") from None
-    queries, gallery = sides
+    labels = None if task.gallery_labels is None else io.read_labels(task.gallery_labels)
+    queries = fits.of_queries(task.queries)
+    of_one_set = task.queries == task.gallery and not fits.of_two_sides
+    gallery = queries if of_one_set else fits.of_gallery(task.gallery)
     for given, named, name, d in ((task.ids, ids, "gallery", gallery), (task.query_ids, query_ids, "queries", queries)):
         if named is not None and len(named) != len(d):
             raise ValueError(f"{given}: ids holds {len(named)} ids, expected {len(d)}, one for each row of {name}")
-    score = scores.named(score if task.score else None, queries, gallery)
+    score = scores.named(score if task.score else None, queries, gallery) if plda is None else plda.score
+    norm = task.norm("--normalise", gallery, fits, score)
     if accept is not None:
-        accept.check(str(task.accept), score, task.k)
-    return SearchInputs(gallery, queries, score, ids, query_ids, accept)
+        label = "" if norm is None else norm.label
+        accept.check(str(task.accept), score, task.k, label, dim=queries.dim, applied=str(fits))
+        _check_labels(task, accept, labels, len(gallery))
+    return SearchInputs(gallery, queries, score, ids, query_ids, accept, labels, norm, str(fits))
+
+
+def _check_labels(task: SearchFiles, accept: Threshold, labels: Any, size: int) -> None:
+    """Refuse labels that a threshold does not need, and a threshold that needs them without."""
+    if accept.of_classes != (labels is not None):
+        what = "expected --gallery-labels" if labels is None else "found --gallery-labels, which it does not need"
+        raise ValueError(f"{task.accept}: is of the {accept.confidence}, {what}")
+    if labels is not None and len(labels) != size:
+        raise ValueError(f"{task.gallery_labels}: holds {len(labels)} labels, expected {size}, one for each item")
 
 
 def _read_calibrations(task: SearchFiles) -> tuple[Calibration | None, Calibration | None]:
@@ -153,21 +183,21 @@ def _read_calibrations(task: SearchFiles) -> tuple[Calibration | None, Calibrati
     return queries, queries
 
 
-def read_fit(path: Path, kind: type[F]) -> F:
-    """The fit in a file, which must be of a kind."""
-    fit = io.read_fit(path)
-    if not isinstance(fit, kind):
-        found = "shift" if isinstance(fit, float) else type(fit).__name__.lower()
-        raise ValueError(f"{path}: is a {found}, expected a {kind.__name__.lower()}")
-    return fit
-
-
-def write(task: SearchFiles, inputs: SearchInputs, ranking: Ranking[Any], seconds: float) -> None:
-    """Write a ranking, without what is not accepted, and say what was done."""
-    kept = ranking if inputs.accept is None else inputs.accept.select(ranking)
-    io.write_ranking(task.out, kept, inputs.query_ids)
+def write(task: SearchFiles, inputs: SearchInputs, rows: Ranking[Any], seconds: float) -> None:
+    """Write a ranking of the gallery's rows, normalised where that is asked for and without what is not accepted, and
+    say what was done.
+    """
+    found = rows if inputs.norm is None else inputs.norm(rows, inputs.queries)
+    kept = Ranking(found.scores[:, : task.k], found.ids[:, : task.k])
+    if inputs.accept is not None:
+        kept = inputs.accept.select(kept, labels=inputs.labels)
+    answered = int((kept.ids[:, 0] >= 0).sum())
+    io.write_ranking(task.out, Ranking(kept.scores, inputs.named(kept.ids)), inputs.query_ids)
     size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"
-    answered = "" if inputs.accept is None else f", {(kept.ids[:, 0] != inputs.none).sum()} queries answered"
+    accepted = "" if inputs.accept is None else f", {answered} queries answered"
     if inputs.accept is not None and not inputs.accept.score:
-        answered += f" (by {task.accept}, which does not say of which score it is)"
-    print(f"{inputs.score.label}: {size}, top {task.k} in {seconds:.3f} s{answered} -> {task.out}")
+        accepted += f" (by {task.accept}, which does not say of which score it is)"
+    name = inputs.score.label if inputs.norm is None else f"{inputs.score.label} with {inputs.norm.label}"
+    print(f"{name}: {size}, top {task.k} in {seconds:.3f} s{accepted} -> {task.out}")
+    if task.strict and not answered:
+        sys.exit(1)

@@ -5,27 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from peaccel import io, scores
 from peaccel._utils import options
 from peaccel.cli._outputs import outputs
-from peaccel.evaluation.choose_score import ITEMS, choose_score, fit
+from peaccel.distributions import Distribution
+from peaccel.evaluation.choose_score import ITEMS, Fits, RankedScore, choose_score, fit_all
 
 __all__ = ["ChooseScore", "main"]
+
+FITS = "prior", "calibration", "centre", "plda"
+"""The fits that are written, by the names of their files and of the options that take them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseScore:
     """Labelled data to choose a score on, and output."""
 
-    embeddings: Path
-    """Items of classes that nothing was trained on; a file as 'peaccel search' takes it."""
-    labels: Path
+    embeddings: Path | None = None
+    """Items of classes that nothing was trained on, searched for among each other; a file as 'peaccel search' takes
+    it."""
+    labels: Path | None = None
     """Their labels, [N] numbers or strings: .npy, or .npz with the key labels, or a column of a table:
     items.parquet:label. At least 20 classes of two or more."""
+    queries: Path | None = None
+    """Instead of --embeddings, points: the queries, with --gallery and the labels of both."""
+    gallery: Path | None = None
+    """The gallery."""
+    query_labels: Path | None = None
+    """The queries' labels, [Q] numbers or strings."""
+    gallery_labels: Path | None = None
+    """The gallery's labels, [G] numbers or strings."""
     out: Path
-    """A folder that receives choice.json, report.html, and, fitted to all items, prior.json of Normals and
-    calibration.json of Normals and of items with kappa, for 'peaccel search'; made if missing."""
+    """A folder that receives choice.json, report.html, and, fitted to all items, for 'peaccel search': prior.json of
+    Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points; made if
+    missing."""
     draws: bool = False
     """Rank scores that draw, too."""
     items: int = ITEMS
@@ -37,27 +52,57 @@ class ChooseScore:
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(ChooseScore, "peaccel choose-score", __doc__, arguments)
-    d, labels = io.read_distribution(task.embeddings), io.read_labels(task.labels)
-    names = "choice.json", "report.html", "prior.json", "calibration.json"
-    numbers, page, prior, calibration = outputs(task.out, task, *names)
-    found = choose_score(d, labels, draws=task.draws, items=task.items, progress=True, seed=task.seed)
-    fits = fit(d, labels, task.seed)
+    d, labels, gallery = _read(task)
+    names = "choice.json", "report.html", *(f"{name}.json" for name in FITS)
+    numbers, page, *files = outputs(task.out, task, *names)
+    found = choose_score(d, labels, gallery=gallery, draws=task.draws, items=task.items, progress=True, seed=task.seed)
+    fits = fit_all(d, labels, gallery, task.seed)
     print(found)
     found.save(numbers)
     from peaccel._utils import report
     from peaccel.evaluation.pages import choice
 
     report.write(page, "Choice of a score", choice(found))
-    for path in (prior, calibration):
+    best = found.best
+    kept: dict[str, Any] = {"prior": fits.prior, "calibration": fits.calibration, "plda": fits.plda}
+    kept["centre"] = fits.whitening if best.form == "whitened" else fits.centre
+    paths = dict(zip(FITS, files, strict=True))
+    for name, path in paths.items():
         path.unlink(missing_ok=True)  # of an earlier run
-    best, flags = scores.get(found.best.score), []
-    if fits.prior is not None:
-        io.write_fit(prior, fits.prior)
-        flags += ["--prior", str(prior)] if "prior_var" in best.params else []
-    if fits.calibration is not None:
-        io.write_fit(calibration, fits.calibration)
-        flags += ["--calibration", str(calibration)] if found.best.form == "calibrated" else []
-    shifted = found.best.form == "calibrated" and "mu" in best.params
-    name = f"{best.name}:mu={fits.shift!r}" if shifted else best.name
+        if (fit := kept[name]) is not None:
+            io.write_fit(path, fit)
     print(f"\n-> {page}")
-    print(f"\npeaccel search --score {' '.join([name, *flags])} --gallery ... --queries ... --out ...")
+    print(f"\npeaccel search {_flags(best, fits, paths, gallery is not None)} --gallery ... --queries ... --out ...")
+
+
+def _read(task: ChooseScore) -> tuple[Distribution, Any, Distribution | None]:
+    """The items, their labels, and the gallery if there is one."""
+    ways = ("embeddings", "labels"), ("queries", "gallery", "query_labels", "gallery_labels")
+    given = {name for names in ways for name in names if getattr(task, name) is not None}
+    if given not in map(set, ways):
+        found, *expected = (" ".join(f"--{x.replace('_', '-')}" for x in names) for names in (sorted(given), *ways))
+        raise ValueError(f"expected one of these together: {'; '.join(expected)}; found {found or 'none'}")
+    if task.embeddings is not None and task.labels is not None:
+        return io.read_distribution(task.embeddings), io.read_labels(task.labels), None
+    assert task.queries and task.gallery and task.query_labels and task.gallery_labels
+    labels = io.read_labels(task.query_labels), io.read_labels(task.gallery_labels)
+    return io.read_distribution(task.queries), labels, io.read_distribution(task.gallery)
+
+
+def _flags(best: RankedScore, fits: Fits, paths: dict[str, Path], two_sides: bool) -> str:
+    """The options by which a search is of the score in its form."""
+    of_form = {
+        "centred": ["centre"],
+        "whitened": ["centre"],
+        "PLDA": ["centre", "plda"] if two_sides else ["plda"],
+        "calibrated": ["calibration"] if fits.calibration is not None else [],
+    }
+    score, names = scores.get(best.score), of_form.get(best.form, [])
+    flags = [] if best.form == "PLDA" else ["--score", score.name]
+    if best.form == "calibrated" and "mu" in score.params:
+        flags[1] += f":mu={fits.shift!r}"
+    if best.form != "PLDA" and "prior_var" in score.params and fits.prior is not None:
+        flags += ["--prior", str(paths["prior"])]
+    for name in names:
+        flags += [f"--{name}", str(paths[name])]
+    return " ".join([*flags, *(["--normalise adaptive --cohort ..."] if best.form == "S-norm" else [])])

@@ -6,23 +6,28 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Literal
 
 from peaccel import io, scores
 from peaccel._utils import options
-from peaccel.cli._labelled_files import LabelledFiles, distribution, given, novel, scored_by, sides
+from peaccel.cli._fitted_files import NormFiles, read_fit
+from peaccel.cli._labelled_files import LabelledFiles, applied, given, novel, scored_by, sides
 from peaccel.cli._outputs import outputs
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import FalseMatchLimit, Selection, Threshold
+from peaccel.scores import Score
 
 __all__ = ["ChooseThreshold", "main"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseThreshold(LabelledFiles):
+class ChooseThreshold(LabelledFiles, NormFiles):
     """Data to choose a threshold on, its promise, and output.
 
     Labelled queries and a gallery, of classes that nothing was trained on, or scored pairs."""
@@ -45,9 +50,6 @@ class ChooseThreshold(LabelledFiles):
     """With --trials: a line for each who is enrolled, with the names of the utterances that are fused (spk2utt)."""
     rule: str | None = None
     """With --enrolment: a rule of pe.fuse; by default that of the kind of embeddings."""
-    cohort: Path | None = None
-    """With --trials: embeddings of others, a file as --embeddings, by whose nearest 300 scores are normalised (adaptive
-    S-norm)."""
     wrong: str | None = None
     """The target: at most this share of accepted answers, or pairs, is wrong, such as 1% or 0.01; of pairs a precision
     of 99%. Without a target tables show usual ones."""
@@ -63,6 +65,12 @@ class ChooseThreshold(LabelledFiles):
     """With --p-target: cost of a matching pair that is refused."""
     c_fa: float = 1.0
     """With --p-target: cost of another pair that is accepted."""
+    confidence: Literal["score", "margin", "class_margin", "probability", "auto"] = "score"
+    """The number that the threshold is of: the score of the best item, its margin to the next item or to the best of
+    another class, or a fitted probability of these. auto: the one that answers most of a third of the classes, which is
+    then set apart."""
+    try_centre: bool = False
+    """Try on that third, too, whether items less the mean of their side are answered better; writes centre.json."""
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False
@@ -71,7 +79,7 @@ class ChooseThreshold(LabelledFiles):
     """Seed of the draw of one query, or pair, of each class, and of the parts of the fitted probability."""
 
 
-OF_TRIALS = ("trials", "ids", "enrolment", "rule", "cohort")
+OF_TRIALS = ("trials", "ids", "enrolment", "rule")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -85,7 +93,9 @@ def main(arguments: Sequence[str]) -> None:
     if "p_target" not in targets and (task.c_miss, task.c_fa) != (1, 1):
         raise ValueError("--c-miss and --c-fa go with --p-target")
     delta = float(1 - _share("certainty", task.certainty))
-    numbers, page, accept = outputs(task.out, task, "threshold.json", "report.html", "accept.json")
+    task.check_norm()
+    names = "threshold.json", "report.html", "accept.json", "centre.json"
+    numbers, page, accept, centre = outputs(task.out, task, *names)
     kind = _of_searches if task.pairs is None and task.trials is None else _of_pairs
     found = kind(task, targets, delta)
     print(found)
@@ -95,15 +105,27 @@ def main(arguments: Sequence[str]) -> None:
 
     report.write(page, "Choice of a threshold", threshold_sections(found))
     print(f"\n-> {page}")
+    centre.unlink(missing_ok=True)  # of an earlier run
+    if found.centre is not None:
+        io.write_fit(centre, found.centre)
     if found.accept is None:
         accept.unlink(missing_ok=True)  # of an earlier run
         print("\nName a target to have its threshold written: --wrong 5%, for instance")
         return
-    io.write_fit(accept, found.accept)
+    io.write_fit(accept, _with_fits(task, found))
     nothing = math.isinf(found.accept.threshold)
-    print(f"\n{accept} accepts nothing" if nothing else f"\n{_next(task, accept)}")
+    print(f"\n{accept} accepts nothing" if nothing else f"\n{_next(task, found, accept)}")
     if nothing and task.strict:
         sys.exit(1)
+
+
+def _with_fits(task: ChooseThreshold, found: ThresholdChoice) -> Selection | FalseMatchLimit | Threshold:
+    """The threshold that was found, which knows what was applied to the items."""
+    assert found.accept is not None
+    if found.of_pairs:
+        return found.accept
+    fits = applied(task)
+    return replace(found.accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
 
 
 def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
@@ -113,36 +135,49 @@ def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float)
         raise ValueError("--p-target is of --pairs and --trials")
     if beside := [name for name in OF_TRIALS if getattr(task, name) is not None]:
         raise ValueError(f"--{beside[0]} is of --trials, which are not given")
-    _check_prior(task)
+    if task.try_centre and (task.centre or task.plda or task.calibration):
+        raise ValueError("--try-centre stands alone, found --centre, --plda or --calibration beside it")
+    score = _score(task)
     queries, gallery, labels = sides(task, "--pairs")
     others, classes = novel(task)
     return choose_threshold(
         queries,
         gallery,
         labels,
-        scored_by(task, task.score),
+        score,
         **targets,
         delta=delta,
         novel=others,
         novel_labels=classes,
+        confidence=task.confidence,
+        try_centre=task.try_centre,
+        cohort=None if task.cohort is None else applied(task).of_gallery(task.cohort),
         seed=task.seed,
     )
 
 
-def _check_prior(task: ChooseThreshold) -> None:
+def _score(task: ChooseThreshold) -> Score:
+    """The score that is named, or the one of the model."""
     if task.prior is not None and scores.get(task.score).params.get("prior_var", 0) is not None:
         raise ValueError(f"--prior is for score llr without a prior of its own, got score {task.score}")
+    if task.plda is None:
+        return scored_by(task, task.score)
+    if task.score != ChooseThreshold.score:
+        raise ValueError(f"--plda has a score of its own, found --score {task.score}")
+    return read_fit(task.plda, Plda).score
 
 
 def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
     if "fpir" in targets:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
+    if task.confidence != ChooseThreshold.confidence or task.try_centre:
+        raise ValueError("--confidence and --try-centre are of searches, not of --pairs and --trials")
     pairs = _scored_trials(task) if task.pairs is None else _scored_pairs(task, task.pairs)
     return choose_pair_threshold(*pairs, **targets, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
-    others = ("prior", "calibration", "novel", "novel_labels", *OF_TRIALS)
+    others = ("prior", "calibration", "centre", "plda", "cohort", "novel", "novel_labels", *OF_TRIALS)
     beside = given(task) | {name for name in others if getattr(task, name) is not None}
     if beside or task.score != ChooseThreshold.score:
         names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside or {"score"}))
@@ -159,33 +194,37 @@ def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
         raise ValueError("--novel is of searches, not of --trials")
     if task.rule is not None and task.enrolment is None:
         raise ValueError("--rule is of --enrolment, which is not given")
-    _check_prior(task)
-    trials = io.read_trials(task.trials)
+    trials, fits = io.read_trials(task.trials), applied(task)
     scored = score_trials(
-        distribution(task, task.embeddings),
+        fits.of_gallery(task.embeddings),
         io.read_ids(task.ids),
         trials.enrol,
         trials.test,
-        scored_by(task, task.score),
+        _score(task),
         enrolment=None if task.enrolment is None else io.read_enrolment(task.enrolment),
         rule=task.rule,
-        cohort=None if task.cohort is None else distribution(task, task.cohort),
+        cohort=None if task.cohort is None else fits.of_gallery(task.cohort),
     )
     return io.ScoredPairs(scored, trials.match, None)
 
 
-def _next(task: ChooseThreshold, accept: Path) -> str:
+def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     """How the threshold is applied."""
     if task.pairs is not None or task.trials is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
-    flags = ["--score", task.score]
-    for name in ("prior", "calibration"):
-        if (path := getattr(task, name)) is not None:
-            flags += [f"--{name}", str(path)]
-    if task.embeddings is not None:
-        own = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])
-        return f"peaccel duplicates {own} --out ..."
-    flags += ["--k", "1", "--accept", str(accept), "--gallery", str(task.gallery)]
+    flags = [] if task.plda is not None else ["--score", task.score]
+    for name in ("prior", "calibration", "centre", "plda", "normalise", "cohort"):
+        if (value := getattr(task, name)) is not None:
+            flags += [f"--{name}", str(value)]
+    plain = found.confidence == "score" and found.centre is None and task.centre is None and task.cohort is None
+    if task.embeddings is not None and plain:
+        line = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])
+        return f"peaccel duplicates {line} --out ..."
+    if found.centre is not None:
+        flags += ["--centre", str(accept.with_name("centre.json"))]
+    flags += ["--k", str(found.deepest), "--accept", str(accept), "--gallery", str(task.gallery or task.embeddings)]
+    if found.accept is not None and found.accept.of_classes:
+        flags += ["--gallery-labels", str(task.gallery_labels or task.labels)]
     return f"peaccel search {shlex.join(flags)} --queries ... --out ..."
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from peaccel import io, retrieval
 from peaccel._utils import options
-from peaccel.cli._search_files import SearchFiles, SearchInputs, read, read_fit
+from peaccel.cli._fitted_files import read_fit
+from peaccel.cli._search_files import SearchFiles, SearchInputs, read
 from peaccel.fits.records import Selection, Threshold
 from peaccel.io._array_files import write, write_table, write_text
 from peaccel.retrieval.duplicates import duplicates
@@ -49,6 +50,8 @@ class Duplicates:
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
     """The result of pe.calibrate, as pe.io.write_fit writes it."""
+    plda: Path | None = None
+    """The result of pe.fit_plda, as pe.io.write_fit writes it: items are its normals, in place of --score."""
     ids: Path | None = None
     """The ids of the items, int [N] or strings, none twice: a file as 'peaccel search' takes it."""
     most: int = MOST
@@ -63,10 +66,12 @@ def main(arguments: Sequence[str]) -> None:
     files = [x for name, x in vars(task).items() if name != "out" and isinstance(x, Path)]
     io.check_output(task.out, SUFFIXES, files)
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
-    own = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "ids")}
+    own = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids")}
     inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **own))
     if accept is not None:
-        accept.check_score(str(task.accept), inputs.score)
+        if accept.confidence != "score":
+            raise ValueError(f"{task.accept}: the threshold is of a {accept.confidence}, expected one of the score")
+        accept.check_score(str(task.accept), inputs.score, dim=inputs.gallery.dim, applied=inputs.applied)
     start = perf_counter()
     if isinstance(accept, Selection) and accept.of == "answers":
         first, second, scores = _best_of_each(inputs, accept)

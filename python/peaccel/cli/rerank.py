@@ -51,14 +51,17 @@ def main(arguments: Sequence[str]) -> None:
         inputs = read(task)
         start = perf_counter()
         chosen = inputs.rows(candidates, task.candidates)
-        found = retrieval.rerank(inputs.queries, inputs.gallery, chosen, task.k, inputs.score)
-        ranking = Ranking(found.scores, inputs.named(found.ids))
+        ranking = retrieval.rerank(inputs.queries, inputs.gallery, chosen, inputs.depth(task.k), inputs.score)
     else:
+        assert task.index is not None
         index = faiss_index.read(str(task.index))
         inputs = read(task)
         start = perf_counter()
         reranker = FaissReranker(
             index, inputs.gallery, score=inputs.score, ids=inputs.ids, features=task.index_features
         )
-        ranking = reranker.search(inputs.queries, task.k, shortlist=task.shortlist)
+        if inputs.ids is None and reranker.has_ids and (inputs.norm is not None or inputs.labels is not None):
+            raise ValueError(f"{task.index}: returns ids, not rows of the gallery; expected --ids")
+        found = reranker.search(inputs.queries, inputs.depth(task.k), shortlist=task.shortlist)
+        ranking = Ranking(found.scores, inputs.rows(found.ids, task.index))
     write(task, inputs, ranking, perf_counter() - start)

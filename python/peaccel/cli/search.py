@@ -10,7 +10,6 @@ from peaccel import io, retrieval
 from peaccel._utils import options
 from peaccel.cli._search_files import SearchFiles, read, write
 from peaccel.retrieval.search_above import MOST, search_above
-from peaccel.retrieval.verbs import Ranking
 
 __all__ = ["Search", "main"]
 
@@ -29,7 +28,7 @@ class Search(SearchFiles):
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(Search, "peaccel search", __doc__, arguments)
-    for name in ("k", "accept"):
+    for name in ("k", "accept", "normalise"):
         if task.above is not None and getattr(task, name) != getattr(Search, name):
             raise ValueError(f"--{name} is of the best answers, found --above, of all from a score on")
     if task.above is None and task.most != Search.most:
@@ -38,8 +37,8 @@ def main(arguments: Sequence[str]) -> None:
     inputs = read(task)
     start = perf_counter()
     if task.above is None:
-        found = retrieval.search(inputs.queries, inputs.gallery, task.k, inputs.score)
-        write(task, inputs, Ranking(found.scores, inputs.named(found.ids)), perf_counter() - start)
+        found = retrieval.search(inputs.queries, inputs.gallery, inputs.depth(task.k), inputs.score)
+        write(task, inputs, found, perf_counter() - start)
         return
     above = search_above(inputs.queries, inputs.gallery, task.above, inputs.score, most=task.most)
     seconds = perf_counter() - start

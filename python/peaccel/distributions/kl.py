@@ -160,7 +160,9 @@ def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
     near = dim * CLOSE[dtype_name(arrays[0])]
     value = np.empty(rows)
     step = min(-(-BLOCK // dim), rows)
-    wide = [np.empty((step, x.shape[1])) for x in arrays]  # kept, since pages of new memory would cost more than the sums
+    wide = [
+        np.empty((step, x.shape[1])) for x in arrays
+    ]  # new memory each time would cost more
     for start in range(0, rows, step):
         block = slice(start, start + step)
         mu_p, var_p, mu_q, var_q = (to[: rows - start] for to in wide)

@@ -18,6 +18,7 @@ from peaccel.evaluation.columns import Metric
 from peaccel.metrics import Relevance
 from peaccel.metrics._judged_ranking import drop_own
 from peaccel.metrics._relation import Relation, as_relation
+from peaccel.retrieval.adaptive_norm import SHORTLIST, AdaptiveNorm
 from peaccel.retrieval.prepared import prepare
 from peaccel.retrieval.verbs import paired, search
 from peaccel.scores import Score
@@ -88,6 +89,9 @@ class Answers:
     """In which the scores were computed, and in which a threshold of them is to part them."""
     values: Mapping[Any, NDArray[np.float64]]
     """By what was asked for, [Q]; NaN where no item of the gallery is right."""
+    other: NDArray[np.float64] | None = None
+    """[Q], the score of the best item of another class than the first item's; -inf where none was met, None where
+    classes are not known."""
 
     @property
     def right(self) -> NDArray[np.float64]:
@@ -104,32 +108,50 @@ def answered(
     asked: Mapping[Any, Metric],
     deepest: int = 2,
     whole: bool = True,
+    classes: NDArray[Any] | None = None,
+    norm: AdaptiveNorm | None = None,
 ) -> Answers:
     """The gallery ranked for each query, to the depth that is given, or, `whole`, that of the largest class where it is
-    larger, and what is asked.
+    larger, and what is asked. Where the classes of the gallery are given, deep enough to meet another class than that
+    of the first item; where scores are normalised, of as many items as in a search.
 
     Queries are ranked block by block: the rankings of all of them, where classes are large, are far larger than what
     is asked of them.
     """
-    leave_one_out = gallery is None
-    depth = max(int(truth.sizes().max(initial=0)) if whole else 0, 2, deepest) + leave_one_out
-    ready, step = prepare(queries if gallery is None else gallery, score), max(BLOCK // depth, 1)
+    leave_one_out, items = gallery is None, queries if gallery is None else gallery
+    depth = max(int(truth.sizes().max(initial=0)) if whole else 0, 2, deepest)
+    if classes is not None:
+        depth = max(depth, int(np.unique(classes, return_counts=True)[1].max()) + 1)
+    depth = (depth if norm is None else max(depth, SHORTLIST)) + leave_one_out
+    ready, step = prepare(items, score), max(BLOCK // depth, 1)
     blocks = []
     for start in range(0, len(queries), step):
-        part = truth.part(start, start + step)
-        found, ids = (on_host(x) for x in search(queries[start : start + step], ready, depth, score))
-        best = [
-            drop_own(owner, ids[:, :4], x[:, :4], start) if leave_one_out else x[:, :2] for x in (ids[:, :4], found)
-        ]
+        part, asking = truth.part(start, start + step), queries[start : start + step]
+        ranking = search(asking, ready, depth, score)
+        found, ids = (on_host(x) for x in (ranking if norm is None else norm(ranking, asking)))
+        shown = min(4, depth) if classes is None else depth
+        best_ids, best = (
+            drop_own(owner, ids[:, :shown], x[:, :shown], start) if leave_one_out else x[:, :shown]
+            for x in (ids, found)
+        )
         blocks.append(
             (
-                best[0][:, 0],
-                numbers(owner, best[1][:, :2], score),
+                best_ids[:, 0],
+                numbers(owner, best[:, :2], score),
+                *([] if classes is None else [_of_another(classes[best_ids], best_ids, numbers(owner, best, score))]),
                 *(_measured(owner, name, metric, ids, part) for name, metric in asked.items()),
             )
         )
     first, scores_, *values = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    return Answers(first, scores_, found.dtype, dict(zip(asked, values, strict=True)))
+    other = None if classes is None else values.pop(0)
+    return Answers(first, scores_, found.dtype, dict(zip(asked, values, strict=True)), other)
+
+
+def _of_another(classes: NDArray[Any], ids: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The score [Q] of the best item of another class than the first one's."""
+    others = (classes != classes[:, :1]) & (ids >= 0)
+    found = np.take_along_axis(scores, others.argmax(1)[:, None], 1)[:, 0]
+    return np.where(others.any(1), found, -np.inf)
 
 
 def _measured(owner: str, name: Any, metric: Metric, ids: NDArray[np.int64], truth: Relation) -> NDArray[np.float64]:

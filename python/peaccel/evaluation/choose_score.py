@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from peaccel import metrics, retrieval
 from peaccel._utils.arrays import on_host, quiet
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.progress_bar import ProgressBar
-from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
+from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher, concat
 from peaccel.distributions.confidence import confidence
 from peaccel.evaluation.answers import answered, as_truth, of_pairs
 from peaccel.evaluation.columns import Column, ranked, table
@@ -25,16 +25,23 @@ from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
 from peaccel.evaluation.separation import CountedAnswers, Separation
 from peaccel.evaluation.verified_pairs import AUC
 from peaccel.fits.calibrate import calibrate
+from peaccel.fits.fit_centre import fit_centre
+from peaccel.fits.fit_plda import fit_plda
 from peaccel.fits.fit_prior import fit_prior
 from peaccel.fits.fit_shift import fit_shift
-from peaccel.fits.records import Calibration, Prior
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import Calibration, Centre, Prior
+from peaccel.metrics._relation import Relation
+from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import SCORES, Score
 from peaccel.scores._common_variance import ranking_weights
 
-__all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
+__all__ = ["BASE", "Fits", "RankedScore", "ScoreChoice", "choose_score", "fit", "fit_all"]
 
 OF_MEANS = ("cosine", "neg_sq_l2", "norm_cosine")
 """Scores of the means alone."""
+BASE = "cosine, raw"
+"""What all others are compared with."""
 FEWEST = 20
 """The fewest classes of two items or more; intervals from fewer than half as many are not reliable."""
 ITEMS = 10_000
@@ -50,7 +57,8 @@ class RankedScore:
 
     score: Annotated[str, Column("score")]
     form: Annotated[str, Column("form")]
-    """"calibrated": uncertainties by `pe.calibrate`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; or "raw"."""
+    """"calibrated": uncertainties by `pe.calibrate`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; of points
+    "centred" and "whitened" by `pe.fit_centre`, "PLDA" by `pe.fit_plda`, "S-norm" by the fitted items; or "raw"."""
     recall_at_1: Annotated[
         Interval,
         Column(
@@ -127,6 +135,8 @@ class ScoreChoice:
     """How many classes those items have."""
     scores: tuple[RankedScore, ...]
     """The scores by Recall@1, then by MAP@R, best first."""
+    gallery: int | None
+    """How many items of these classes they are searched for in; None where they are among each other."""
     learned_auroc: Interval | None
     """How well what `pe.confidence` says of the items tells cosine's right answers from wrong ones; None of points."""
     learned_auroc_gain: Interval | None
@@ -137,7 +147,7 @@ class ScoreChoice:
     def best(self) -> RankedScore:
         """The first score whose gain over cosine is above 0 with its interval; cosine where there is none."""
         above = (s for s in self.scores if s.gain.low > 0)
-        return next(above, next(s for s in self.scores if s.score == "cosine"))
+        return next(above, next(s for s in self.scores if s.name == BASE))
 
     def sentence(self) -> str:
         """Which score to use, and whether the uncertainty is worth anything here."""
@@ -145,7 +155,7 @@ class ScoreChoice:
 
     def _of_confidence(self) -> str:
         """Which best score tells most of its answers, and whether the learned confidence tells more than cosine's."""
-        cosine = next(s for s in self.scores if s.score == "cosine")
+        cosine = next(s for s in self.scores if s.name == BASE)
         others = [s for s in self.scores if s is not cosine]
         above = [s for s in others if s.best_auroc_gain.low > 0]
         said = [f"As a confidence, the best score by cosine has an AUROC of {cosine.best_auroc} %"]
@@ -162,7 +172,7 @@ class ScoreChoice:
         """Which score to search by, and whether its use of the uncertainty is what gains."""
         best, others = self.best, len(self.scores) - 1
         uncertain = any(s.worth is not None for s in self.scores)
-        if best.score == "cosine":
+        if best.name == BASE:
             about = f"Use cosine: none of the {others} others, tried together, is distinguishably better"
         else:
             about = f"Use {best.name}: Recall@1 is {best.gain} points above that of cosine, with {others} scores tried"
@@ -177,22 +187,25 @@ class ScoreChoice:
 
     def tables(self) -> dict[str, Table]:
         """Header and rows of the table, by its title."""
-        shown = table(self.scores, lambda s, name: name in ("gain", "best_auroc_gain") and s.score == "cosine")
+        shown = table(self.scores, lambda s, name: name in ("gain", "best_auroc_gain") and s.name == BASE)
         return {"Scores, best first; gains of Recall@1, in intervals that hold for all of them at once": shown}
 
     def summary(self) -> str:
         """Data and setting of the choice, in one sentence."""
-        looked = self.fitted + self.judged
+        looked = self.fitted + self.judged + (self.gallery or 0)
         drawn = f"A sample of {looked} of {self.items} items: " if looked < self.items else ""
+        what = f"items of {self.classes} classes searched for among each other"
+        if self.gallery is not None:
+            what = f"queries of {self.classes} classes searched for in {self.gallery} items"
         return (
-            f"{drawn}{self.judged} items of {self.classes} classes searched for among each other, {self.dim} "
-            f"dimensions, {self.kind}; calibrated forms fitted to {self.fitted} items of other classes; "
+            f"{drawn}{self.judged} {what}, {self.dim} dimensions, {self.kind}; other forms than raw are "
+            f"fitted to {self.fitted} items of other classes; "
             f"[95 % over classes], seed {self.seed}"
         )
 
     def __str__(self) -> str:
-        """The table and the sentence as text."""
-        return f"{as_text(self.summary(), self.tables())}\n\n{self.sentence()}"
+        """The sentence and the table as text."""
+        return f"{self.sentence()}\n\n{as_text(self.summary(), self.tables())}"
 
     def save(self, path: PathLike) -> None:
         """Write all of it as JSON; NaN becomes null."""
@@ -206,6 +219,9 @@ class Fits:
     calibration: Calibration | None
     prior: Prior | None
     shift: float
+    centre: Centre | None = None
+    whitening: Centre | None = None
+    plda: Plda | None = None
 
     def __call__(self, score: Score) -> Score:
         """The score with the parameters that were fitted."""
@@ -216,8 +232,9 @@ class Fits:
 
 def choose_score(
     d: Distribution,
-    labels: ArrayLike,
+    labels: ArrayLike | tuple[ArrayLike, ArrayLike],
     *,
+    gallery: Distribution | None = None,
     draws: bool = False,
     items: int = ITEMS,
     progress: bool = False,
@@ -228,15 +245,21 @@ def choose_score(
     Half of the classes are for fitting: `pe.calibrate`, `pe.fit_prior`, `pe.fit_shift`. The items of the other half are
     searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is compared
     with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what is
-    gained over cosine alone may be owed to the prior. The best of many is picked, so that the intervals of all gains
-    hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked one, and a little too high.
+    gained over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened items
+    (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose cohort is
+    of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked, so that
+    the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked one, and a
+    little too high.
 
     Parameters
     ----------
     d
         N items of one kind, of classes that nothing was trained on.
     labels
-        [N] numbers, none of them NaN, or strings; at least 20 classes of two items or more.
+        [N] numbers, none of them NaN, or strings; at least 20 classes of two items or more. With a gallery a tuple: of
+        d, and of the gallery.
+    gallery
+        G points, in which those of d are searched for; None where they are among each other.
     draws
         Whether scores that draw are ranked too, with this seed; by default those in closed form.
     items
@@ -267,39 +290,73 @@ def choose_score(
     >>> pe.choose_score(pe.Normal(mu, sigma**2), labels).best.name
     'llr, calibrated'
     """
-    rows, classes, sizes = _sampled(as_truth("choose_score", labels, len(d), None).clusters, items, seed)
-    halves = _second_half(sizes, seed)[classes]
-    fitted, judged = rows[~halves], rows[halves]
-    fits, truth = fit(d[fitted], classes[~halves], seed), classes[halves]
-    forms = list(_forms(d[judged], fits, draws, seed))
-    pairs, same = verification_pairs(truth, None, seed)
+    owner = "choose_score"
+    truth = as_truth(owner, labels, len(d), None if gallery is None else len(gallery))
+    d, numbers, asked = _both_sides(d, gallery, labels, truth)
+    if isinstance(d, Point) and not np.isfinite(on_host(d.mu).astype(np.float64)).all():
+        raise ValueError(f"{owner}: d or gallery holds numbers that are not finite: see validate()")
+    rows, classes, sizes = _sampled(numbers, items, seed)
+    halves, asked = _second_half(sizes, seed)[classes], asked[rows]
+    fits = fit(d[rows[~halves]], classes[~halves], None if gallery is None else asked[~halves], seed)
+    one, other = halves & asked, halves & ~asked
+    sides = d[rows[one]], None if gallery is None else d[rows[other]]
+    cohort = d[rows[~halves & (asked if gallery is None else ~asked)]] if isinstance(d, Point) else None
+    forms = list(_forms(*sides, cohort, fits, draws, seed))
+    given = classes[one] if gallery is None else (classes[one], classes[other])
+    truth = as_truth(owner, given, len(sides[0]), None if sides[1] is None else len(sides[1]))
+    pairs, same = verification_pairs(classes[one], None if gallery is None else classes[other], seed)
     seconds, equal = _seconds(forms), _IfEqual(truth)
     found: list[_Judged] = []
     with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
-        for (score, form, shown), cost in zip(forms, seconds, strict=True):
-            other = next((x for x, at in zip(found, forms, strict=False) if _twins((score, form), at[:2])), None)
-            found.append(
-                _judged(score, form, shown, truth, pairs, same, equal)
-                if other is None
-                else replace(other, score=score.name)
-            )
+        for form, cost in zip(forms, seconds, strict=True):
+            twin = next((x for x, at in zip(found, forms, strict=False) if _twins(form, at)), None)
+            # Scores with the cohort that are all one number have no deviation to be normalised by.
+            with suppress(ValueError) if form.form == "S-norm" else nullcontext():
+                found.append(
+                    _judged(form, truth, pairs, same, equal) if twin is None else replace(twin, score=form.score.name)
+                )
             if bar is not None:
                 bar.advance(cost)
     return ScoreChoice(
         kind=type(d).__name__,
         dim=d.dim,
         items=len(d),
-        fitted=len(fitted),
-        judged=len(judged),
-        classes=len(np.unique(truth)),
+        fitted=int((~halves).sum()),
+        judged=len(sides[0]),
+        classes=len(np.unique(classes[one])),
+        gallery=None if sides[1] is None else len(sides[1]),
         seed=seed,
-        **_compared(found, _learned(d[judged]), truth, seed),
+        **_compared(found, _learned(sides[0]), classes[one], seed),
     )
 
 
-def _twins(one: tuple[Score, str], other: tuple[Score, str]) -> bool:
+def _both_sides(
+    d: Distribution, gallery: Distribution | None, labels: Any, truth: Relation
+) -> tuple[Distribution, NDArray[np.int64], NDArray[np.bool_]]:
+    """The items of both sides, the number of each one's class, and which are queries."""
+    if gallery is None:
+        return d, np.unique(truth.clusters, return_inverse=True)[1], np.ones(len(d), np.bool_)
+    if not (isinstance(d, Point) and isinstance(gallery, Point) and d.dim == gallery.dim):
+        found = " and ".join(f"{type(x).__name__} of {x.dim} dimensions" for x in (d, gallery))
+        raise ValueError(f"choose_score: d and gallery are {found}, expected points of one dimension")
+    names = np.concatenate([on_host(x) for x in labels])
+    sides = concat([Point(on_host(d.mu)), Point(on_host(gallery.mu).astype(on_host(d.mu).dtype))])
+    return sides, np.unique(names, return_inverse=True)[1], np.arange(len(names)) < len(d)
+
+
+class _Form(NamedTuple):
+    """A score in a form, and the items that it is judged on."""
+
+    score: Score
+    form: str
+    queries: Distribution
+    gallery: Distribution | None
+    cohort: Distribution | None = None
+
+
+def _twins(one: _Form, other: _Form) -> bool:
     """Whether two scores in their forms are one by two names."""
-    return one[1] == other[1] and replace(one[0], name=other[0].name) == other[0]
+    return one.form == other.form and replace(one.score, name=other.score.name) == other.score
 
 
 def _learned(d: Distribution) -> NDArray[np.float64] | None:
@@ -326,7 +383,7 @@ def _compared(
     """
     known = ~np.isnan(found[0].right)
     resamples = Resamples(truth[known], seed)
-    cosine = next(x for x in found if x.score == "cosine")
+    cosine = next(x for x in found if f"{x.score}, {x.form}" == BASE)
     separations = [CountedAnswers(x.right[known], x.confidence[known], resamples).separation() for x in found]
     if learned is not None:
         separations.append(CountedAnswers(cosine.right[known], learned[known], resamples).separation())
@@ -373,14 +430,40 @@ def _ranked(
     return tuple(sorted(ranked, key=lambda s: (-s.recall_at_1.value, -s.map_at_r.value)))
 
 
-def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
-    """Fit the parameters of scores to these items; pairs are drawn by the seed."""
-    pairs, same = verification_pairs(labels, None, seed)
+def fit_all(d: Distribution, labels: Any, gallery: Distribution | None, seed: int) -> Fits:
+    """Fit the parameters of scores to all items, as `choose_score` takes them."""
+    truth = as_truth("choose_score", labels, len(d), None if gallery is None else len(gallery))
+    both, numbers, asked = _both_sides(d, gallery, labels, truth)
+    return fit(both, numbers, None if gallery is None else asked, seed)
+
+
+def fit(d: Distribution, labels: NDArray[Any], asked: NDArray[np.bool_] | None, seed: int) -> Fits:
+    """Fit the parameters of scores to these items, of which some are queries; pairs are drawn by the seed."""
+    rows = [np.arange(len(d))] if asked is None else [np.flatnonzero(asked), np.flatnonzero(~asked)]
+    of_gallery = None if asked is None else labels[rows[1]]
+    pairs, same = verification_pairs(labels[rows[0]], of_gallery, seed)
+    pairs = np.stack([rows[0][pairs[:, 0]], rows[-1][pairs[:, 1]]], 1)
+    of_points = _of_points(d, labels, rows) if isinstance(d, Point) else {}
     return Fits(
         calibrate(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
         fit_prior(d, labels) if isinstance(d, Normal) else None,
         fit_shift(d, pairs, same),
+        **of_points,
     )
+
+
+def _of_points(d: Point, labels: NDArray[Any], rows: list[NDArray[np.int64]]) -> dict[str, Any]:
+    """The means of the sides, the covariance around them, and the model of what is left; None where items are few."""
+    sides = [d[x] for x in rows]
+    found: dict[str, Any] = {"centre": fit_centre(*sides)}
+    if len(d) - len(rows) >= d.dim:
+        found["whitening"] = fit_centre(*sides, whiten=True)
+    centre = found["centre"]
+    moved = [centre.of_queries(sides[0]), *map(centre.of_gallery, sides[1:])] if len(sides) > 1 else sides
+    if len(d) - len(np.unique(labels)) > d.dim:
+        with suppress(ValueError):  # columns that are constant within classes, or classes that do not differ
+            found["plda"] = fit_plda(concat(moved), np.concatenate([labels[x] for x in rows]))
+    return found
 
 
 def _sampled(
@@ -402,13 +485,13 @@ def _sampled(
     return rows, classes, sizes
 
 
-def _seconds(forms: Sequence[tuple[Score, str, Distribution]]) -> list[float]:
+def _seconds(forms: Sequence[_Form]) -> list[float]:
     """About how long each form takes to judge, by a few of its queries."""
     seconds = []
-    for score, _, d in forms:
+    for score, _, queries, gallery, _ in forms:
         start = perf_counter()
-        retrieval.search(d[:PROBE], d, 2, score)
-        seconds.append((perf_counter() - start) * len(d) / min(PROBE, len(d)))
+        retrieval.search(queries[:PROBE], queries if gallery is None else gallery, 2, score)
+        seconds.append((perf_counter() - start) * len(queries) / min(PROBE, len(queries)))
     return seconds
 
 
@@ -426,20 +509,35 @@ def _second_half(sizes: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
     return second
 
 
-def _forms(d: Distribution, fits: Fits, draws: bool, seed: int) -> Iterator[tuple[Score, str, Distribution]]:
-    """Each score that takes these items, in the forms it has."""
+def _forms(
+    d: Distribution, gallery: Distribution | None, cohort: Distribution | None, fits: Fits, draws: bool, seed: int
+) -> Iterator[_Form]:
+    """Each score that takes these items, in the forms it has; of points those of means, since others equal them."""
     for known in SCORES.values():
-        if (d.kind, d.kind) not in known.pairs:
+        if (d.kind, d.kind) not in known.pairs or (isinstance(d, Point) and known.name not in OF_MEANS):
             continue
         drawn = known.pair(d.kind, d.kind).op.draws
         if drawn and not draws:
             continue
         score = known(seed=seed) if drawn else known
         if not (isinstance(d, Normal) and "prior_var" in score.params):  # llr has no form without a prior
-            yield score, "raw", d
+            yield _Form(score, "raw", d, gallery)
         calibrated = fits.calibration is not None and score.name not in OF_MEANS
         if calibrated or "mu" in score.params:
-            yield fits(score), "calibrated", fits.calibration(d) if calibrated and fits.calibration else d
+            yield _Form(
+                fits(score), "calibrated", fits.calibration(d) if calibrated and fits.calibration else d, gallery
+            )
+    if not isinstance(d, Point) or fits.centre is None:
+        return
+    cosine = SCORES["cosine"]
+    for name, centre in (("centred", fits.centre), ("whitened", fits.whitening)):
+        if centre is not None:
+            yield _Form(cosine, name, centre.of_queries(d), None if gallery is None else centre.of_gallery(gallery))
+    yield _Form(cosine, "S-norm", d, gallery, cohort)
+    if fits.plda is not None:
+        one, other = (d, None) if gallery is None else (fits.centre.of_queries(d), fits.centre.of_gallery(gallery))
+        move = fits.plda.transform
+        yield _Form(fits.plda.score, "PLDA", move(one), None if other is None else move(other))
 
 
 @dataclass(frozen=True)
@@ -465,8 +563,8 @@ class _IfEqual:
     to rounding, which of them is the first is that of the score that came first.
     """
 
-    def __init__(self, labels: NDArray[Any]) -> None:
-        self._labels = labels
+    def __init__(self, truth: Relation) -> None:
+        self._truth = truth
         self._known: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
 
     @quiet
@@ -480,26 +578,23 @@ class _IfEqual:
             for others, right in self._known:
                 if np.allclose(weights, others, rtol=1e-12, atol=0):  # far below the rounding of scores
                     return right
-        truth = as_truth("choose_score", self._labels, len(d), None)
         asked = {"recall_at_1": metrics.hit_at_k}
-        right = answered("choose_score", mean, None, truth, score, asked, whole=False).right
+        right = answered("choose_score", mean, None, self._truth, score, asked, whole=False).right
         if weights is not None:
             self._known.append((weights, right))
         return right
 
 
 def _judged(
-    score: Score,
-    form: str,
-    d: Distribution,
-    labels: NDArray[Any],
-    pairs: NDArray[np.int64],
-    same: NDArray[np.bool_],
-    if_equal: _IfEqual,
+    form: _Form, truth: Relation, pairs: NDArray[np.int64], same: NDArray[np.bool_], if_equal: _IfEqual
 ) -> _Judged:
-    owner, truth, asked = "choose_score", as_truth("choose_score", labels, len(d), None), ranked(RankedScore)
-    answers = answered(owner, d, None, truth, score, asked)
-    equal = if_equal.right(d, score) if _uncertain(d, score) else None
-    roc_auc = metrics.roc_auc(_finite(of_pairs(owner, d, d, pairs, score)), same)
-    confidence = _finite(answers.scores[:, 0])
-    return _Judged(score.name, form, answers.right, answers.values["map_at_r"], roc_auc, confidence, equal)
+    owner, asked, (score, name, d, gallery, cohort) = "choose_score", ranked(RankedScore), form
+    items = d if gallery is None else gallery
+    norm = None if cohort is None else AdaptiveNorm(owner, items, cohort, score)
+    answers = answered(owner, d, gallery, truth, score, asked, norm=norm)
+    equal = if_equal.right(d, score) if _uncertain(d, score) and name != "PLDA" else None
+    found = _finite(of_pairs(owner, d, items, pairs, score))
+    roc_auc = metrics.roc_auc(found if norm is None else norm.of_pairs(found, d, pairs), same)
+    return _Judged(
+        score.name, name, answers.right, answers.values["map_at_r"], roc_auc, _finite(answers.scores[:, 0]), equal
+    )

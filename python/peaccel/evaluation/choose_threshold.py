@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,17 +13,30 @@ from peaccel import metrics, scores
 from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
-from peaccel.evaluation.answers import GREAT, answered, as_truth, warn_of_copies
-from peaccel.evaluation.identification import best_two, curve_of, novel_clusters
+from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, warn_of_copies
+from peaccel.evaluation.compared_confidences import (
+    FEWEST,
+    Candidate,
+    JudgedAnswers,
+    best_of,
+    candidates,
+    kinds_of,
+    risks,
+    third,
+)
+from peaccel.evaluation.identification import curve_of, novel_clusters
 from peaccel.evaluation.intervals import Interval
 from peaccel.evaluation.separation import calibration, probability
 from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult, out_of_reach
 from peaccel.evaluation.verified_pairs import P_TARGET
+from peaccel.fits.fit_centre import fit_centre
 from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
-from peaccel.fits.records import FalseMatchLimit, Selection
+from peaccel.fits.records import Centre, FalseMatchLimit, Selection
 from peaccel.metrics import Relevance
 from peaccel.metrics._numbers import bin_edges
+from peaccel.metrics._relation import Relation
 from peaccel.metrics.detection_cost import require_prior
+from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import Score
 
 __all__ = ["choose_pair_threshold", "choose_threshold"]
@@ -40,6 +53,8 @@ BINS = 40
 """Bins of the scores."""
 ENDS = 0.001
 """The share of scores that lie beyond the bins' ends on each side, and are counted in the first and in the last one."""
+USUAL = ("wrong", 0.05)
+"""The promise by which confidences are compared where none is asked for."""
 SUREST = 0.1
 """The surest share of answers: of fewer, how often they are wrong says little."""
 
@@ -55,6 +70,9 @@ def choose_threshold(
     delta: float = 0.1,
     novel: Distribution | None = None,
     novel_labels: ArrayLike | None = None,
+    confidence: str = "score",
+    try_centre: bool = False,
+    cohort: Distribution | None = None,
     seed: int = 0,
 ) -> ThresholdChoice:
     """From which score on to answer queries by their best item, so that a promise is kept on others like them.
@@ -87,8 +105,17 @@ def choose_threshold(
         those among the queries that have none.
     novel_labels
         [M], their classes, numbers or strings, of each of which one search counts. None: each is independent.
+    confidence
+        The number that the threshold is of: "score", "margin", "class_margin" (`answer_confidence`), or "probability",
+        a logistic one of these. "auto" tries all of them. A third of the classes is then for fitting the probability
+        and for finding out which confidence keeps the promise with more answers; the promise is of the others.
+    try_centre
+        Whether to try likewise, on that third, the items less the mean of their side (`fit_centre`).
+    cohort
+        Items of nobody who is searched for, by which scores are normalised (adaptive S-norm, `normalise_scores`).
     seed
-        Which query of a class is tested, and the parts of the fitted probability.
+        Which query of a class is tested, which classes a confidence is chosen on, and the parts of the fitted
+        probability.
 
     Returns
     -------
@@ -108,7 +135,7 @@ def choose_threshold(
     ValueError
         wrong and fpir both, or outside (0, 1); fpir without a search that has no mate; shapes disagree, labels that
         are NaN or of one class, no query can be answered, a score that is NaN or a best one of -inf, or as for
-        `pe.search`.
+        `pe.search`; a confidence that is unknown, or that these scores or labels do not have.
 
     Notes
     -----
@@ -126,38 +153,50 @@ def choose_threshold(
     >>> round(found.accept.threshold, 2), found.accept.number, found.chosen.missing
     (0.91, 300, '')
     """
-    owner, items = "choose_threshold", queries if gallery is None else gallery
+    owner = "choose_threshold"
     truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
     named, asked = scores.get(score), _asked(owner, delta, wrong=wrong, fpir=fpir)
+    kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
-    units, mated = np.unique(truth.clusters, return_inverse=True)[1], truth.sizes() > 0
-    if units.max(initial=0) < 1:
-        raise ValueError(f"{owner}: the queries are of one class, expected at least two: {truth.grouping} are counted")
-    if not mated.any():
-        raise ValueError(f"{owner}: no query has an answer in the gallery")
-    if fpir is not None and novel is None and mated.all():
-        raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
-    answers = answered(owner, queries, gallery, truth, named, {"recall_at_1": metrics.hit_at_k})
-    if gallery is not None:
-        warn_of_copies(owner, queries, gallery, answers.best)
-    best = _in_dtype(owner, answers.scores[:, 0], answers.dtype, named)
-    others, of_others = best[~mated], None if truth.sizes().all() else units[~mated]
+    units, mated = _units(owner, truth, fpir is not None and novel is None)
+    apart = try_centre or kinds not in (("score",), ("margin",), ("class_margin",))
+    some = third(owner, units, seed, FEWEST if apart else 0)
+    of_others, some_others = None if mated.all() else units[~mated], some[~mated]
     if novel is not None:
-        others = _in_dtype(owner, best_two(owner, novel, items, named)[:, 0], answers.dtype, named)
-        of_others = None if novel_labels is None else of_novel
-    given = _Given(best, answers.right == 1, units, mated, others, of_others)
+        of_others, some_others = None if novel_labels is None else of_novel, third(owner, of_novel, seed)
+    classes = None
+    if kinds != ("score",) and not isinstance(labels, Relevance):
+        sides: Any = labels
+        classes = class_numbers(owner, "labels", sides if gallery is None else sides[1], truth.gallery)
+    centres = [None, fit_centre(queries[np.flatnonzero(some)], gallery)] if try_centre else [None]
+    tried: list[Candidate] = []
+    for centre in centres:
+        found = _searched(owner, _Sides(queries, gallery, novel, cohort).centred(centre), truth, named, classes)
+        if gallery is not None and centre is None:
+            warn_of_copies(owner, queries, gallery, found.answers.best)
+        given = _judged(owner, found, named, units, mated, of_others)
+        tried += candidates(owner, kinds, named, found.answers, found.alone, given, some, centre, found.norm)
+    chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
+    given = chosen.given.part(~some, ~some_others) if apart else chosen.given
+    if fpir is not None and not len(given.others):
+        raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(some_others)} are compared on")
     return _chosen(
         given,
         ("wrong", "fpir"),
         asked,
         delta,
         seed,
-        named.fingerprint,
+        chosen.terms(named, queries.dim),
         score=named.label,
-        about=_about(queries, gallery, named, given, truth.grouping, novel is not None),
+        about=_about(queries, gallery, named, given, truth.grouping, novel is not None, chosen.norm),
         grouping=truth.grouping,
         apart=novel is not None,
         cost=None,
+        confidence=chosen.confidence,
+        centre=chosen.centre,
+        compared=compared,
+        compared_on=f"{some.sum()} queries of {len(np.unique(units[some]))} other {truth.grouping}" if apart else "",
+        deepest=_deepest(chosen, truth, classes),
     )
 
 
@@ -240,12 +279,12 @@ def choose_pair_threshold(
     kept = pairs.astype(raw.dtype if raw.dtype.kind == "f" else np.float64)
     grouped = "" if groups is None else f" of {units.max() + 1} groups"
     return _chosen(
-        _Given(kept, right, units, right, kept[~right], None if groups is None else units[~right]),
+        JudgedAnswers(kept, right, units, right, kept[~right], None if groups is None else units[~right]),
         ("wrong", "far"),
         None if p_target is not None else asked,
         delta,
         seed,
-        "",
+        {},
         score=None,
         about=f"{len(pairs)} scored pairs{grouped}, of which {right.sum()} match",
         grouping=kind,
@@ -273,22 +312,82 @@ def _cost(
     )
 
 
-@dataclass(frozen=True)
-class _Given:
-    """Answers to queries, or pairs, of which a threshold accepts some."""
+def _units(owner: str, truth: Relation, without_mate: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The number of each query's class, and which have a right item; some have none where the promise is of these."""
+    units, mated = np.unique(truth.clusters, return_inverse=True)[1], truth.sizes() > 0
+    if units.max(initial=0) < 1:
+        raise ValueError(f"{owner}: the queries are of one class, expected at least two: {truth.grouping} are counted")
+    if not mated.any():
+        raise ValueError(f"{owner}: no query has an answer in the gallery")
+    if without_mate and mated.all():
+        raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
+    return units, mated
 
-    scores: NDArray[Any]
-    """[N], in the dtype in which they were computed."""
-    right: NDArray[np.bool_]
-    """[N]: whether to accept is right."""
-    units: NDArray[np.int64]
-    """[N], the class of each, or its group."""
-    matches: NDArray[np.bool_]
-    """[N]: which queries have a right item, and which pairs match."""
-    others: NDArray[Any]
-    """[M], the scores of searches without a mate, or of pairs that do not match."""
-    of_others: NDArray[np.int64] | None
-    """[M], the class of each; None where each is independent."""
+
+class _Sides(NamedTuple):
+    """What is searched for and in; all but the queries may be None."""
+
+    queries: Distribution
+    gallery: Distribution | None
+    novel: Distribution | None
+    cohort: Distribution | None
+
+    def centred(self, centre: Centre | None) -> _Sides:
+        """Each less the mean of its side, where there is a centre; the cohort is of the gallery's."""
+        if centre is None:
+            return self
+        gallery, novel, cohort = self.gallery, self.novel, self.cohort
+        return _Sides(
+            centre.of_queries(self.queries),
+            None if gallery is None else centre.of_gallery(gallery),
+            None if novel is None else centre.of_queries(novel),
+            None if cohort is None else centre.of_gallery(cohort),
+        )
+
+
+class _Found(NamedTuple):
+    """Answers to the queries, those of searches without a mate that were given apart, and the norm of all scores."""
+
+    answers: Answers
+    alone: Answers | None
+    norm: str
+
+
+def _searched(owner: str, sides: _Sides, truth: Relation, score: Score, classes: NDArray[np.int64] | None) -> _Found:
+    """The best items of the queries, and of searches without a mate that are given apart."""
+    queries, gallery, novel, cohort = sides
+    items = queries if gallery is None else gallery
+    norm = None if cohort is None else AdaptiveNorm(owner, items, cohort, score)
+    how: dict[str, Any] = {"whole": False, "classes": classes, "norm": norm}
+    answers = answered(owner, queries, gallery, truth, score, {"recall_at_1": metrics.hit_at_k}, **how)
+    alone = None
+    if novel is not None:
+        nothing = Relevance.from_pairs(np.empty((0, 2), np.int64), len(novel), len(items))
+        alone = answered(owner, novel, items, nothing, score, {}, **how)
+    return _Found(answers, alone, "" if norm is None else norm.label)
+
+
+def _judged(
+    owner: str,
+    found: _Found,
+    score: Score,
+    units: NDArray[np.int64],
+    mated: NDArray[np.bool_],
+    of_others: NDArray[np.int64] | None,
+) -> JudgedAnswers:
+    """The best scores of the queries, and of searches without a mate, given apart or among them."""
+    best = _in_dtype(owner, found.answers, score)
+    others = best[~mated] if found.alone is None else _in_dtype(owner, found.alone, score)
+    return JudgedAnswers(best, found.answers.right == 1, units, mated, others, of_others)
+
+
+def _deepest(chosen: Candidate, truth: Relation, classes: NDArray[np.int64] | None) -> int:
+    """How many items a search must find for each query, so that it has its confidence."""
+    if chosen.confidence == "score":
+        return 1
+    if classes is None or chosen.confidence == "margin":
+        return 2
+    return min(int(np.bincount(classes).max()) + 1, truth.gallery)
 
 
 def _asked(owner: str, delta: float, **targets: float | None) -> tuple[str, float] | None:
@@ -300,8 +399,9 @@ def _asked(owner: str, delta: float, **targets: float | None) -> tuple[str, floa
     return next(((name, float(x)) for name, x in given.items()), None)
 
 
-def _in_dtype(owner: str, found: NDArray[np.float64], dtype: Any, score: Score) -> NDArray[Any]:
+def _in_dtype(owner: str, answers: Answers, score: Score) -> NDArray[Any]:
     """Best scores in the dtype in which they were computed; that of an exact copy, infinity, as its greatest number."""
+    found, dtype = answers.scores[:, 0], answers.dtype
     if (found <= -GREAT).any():
         count = (found <= -GREAT).sum()
         raise ValueError(f"{owner}: the best score by {score.label} of {count} queries is -inf: nothing is like them")
@@ -309,7 +409,13 @@ def _in_dtype(owner: str, found: NDArray[np.float64], dtype: Any, score: Score) 
 
 
 def _about(
-    queries: Distribution, gallery: Distribution | None, score: Score, given: _Given, grouping: str, apart: bool
+    queries: Distribution,
+    gallery: Distribution | None,
+    score: Score,
+    given: JudgedAnswers,
+    grouping: str,
+    apart: bool,
+    norm: str,
 ) -> str:
     """Queries and gallery, as the beginning of a sentence."""
     among = "among each other" if gallery is None else f"in {len(gallery)} gallery items"
@@ -317,23 +423,23 @@ def _about(
     missing = f", {without} of them without a right item" if without else ""
     novel = f" and {len(given.others)} searches without a mate apart" if apart else ""
     return (
-        f"{len(queries)} queries of {given.units.max() + 1} {grouping}{missing}{novel}, searched for {among} by "
-        f"{score.label}; {queries.dim} dimensions, {type(queries).__name__}"
+        f"{len(given.scores)} queries of {given.units.max() + 1} {grouping}{missing}{novel}, searched for {among} by "
+        f"{score.label}{f' with {norm}' if norm else ''}; {queries.dim} dimensions, {type(queries).__name__}"
     )
 
 
 def _chosen(
-    x: _Given,
+    x: JudgedAnswers,
     promises: tuple[str, ...],
     asked: tuple[str, float] | None,
     delta: float,
     seed: int,
-    fingerprint: str,
+    terms: dict[str, Any],
     **told: Any,
 ) -> ThresholdChoice:
     """The thresholds for all targets, and what the page draws."""
-    curve = _risks(x.scores, x.right)
-    terms = {"of": "answers" if fingerprint else "pairs", "score": fingerprint, "fitted_on": told["about"]}
+    curve = risks(x.scores, x.right)
+    terms = {"of": "answers" if terms else "pairs", "fitted_on": told["about"], **terms}
     results = []
     for promise in promises:
         if promise == "wrong" or len(x.others):
@@ -365,14 +471,20 @@ def _chosen(
     )
 
 
-def _errors(x: _Given) -> metrics.OpenSet:
+def _errors(x: JudgedAnswers) -> metrics.OpenSet:
     """Errors over all thresholds: of searches FNIR and FPIR, of pairs the shares of both kinds decided wrongly."""
     mates = metrics.mate_scores(x.scores[x.matches, None].astype(np.float64), x.right[x.matches, None])
     return metrics.open_set(mates, x.others.astype(np.float64))
 
 
 def _result(
-    x: _Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64], terms: dict[str, Any]
+    x: JudgedAnswers,
+    promise: str,
+    target: float,
+    delta: float,
+    seed: int,
+    curve: NDArray[np.float64],
+    terms: dict[str, Any],
 ) -> ThresholdResult:
     """The threshold for one target, with the terms that it carries, and what it does."""
     found = (
@@ -399,7 +511,7 @@ def _result(
     )
 
 
-def _wrong_by_class(x: _Given, accepted: NDArray[np.bool_]) -> float | None:
+def _wrong_by_class(x: JudgedAnswers, accepted: NDArray[np.bool_]) -> float | None:
     """Share of what is accepted that is wrong, each class counting alike; None where all have as many items."""
     size = np.bincount(x.units)
     if size.max() == size.min():
@@ -416,14 +528,6 @@ def _missing(promise: str, found: Selection | FalseMatchLimit, perhaps: int | No
     if out_of_reach(perhaps, found.number):
         return "another score"
     return f"{least} to about {perhaps} more" if least else f"about {perhaps} more"
-
-
-def _risks(scores: NDArray[Any], right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """[T, 2] over falling thresholds: the share that is accepted, and the share of these that is wrong."""
-    order = np.argsort(-scores, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # equal scores are accepted together
-    accepted, wrong = last + 1, np.cumsum(~right[order])[last]
-    return np.stack([accepted / len(scores), wrong / accepted], 1)
 
 
 def _perhaps(curve: NDArray[np.float64], target: float, delta: float, number: int) -> int | None:
@@ -443,7 +547,7 @@ def _perhaps(curve: NDArray[np.float64], target: float, delta: float, number: in
     return math.ceil(more / digits) * digits
 
 
-def _histograms(x: _Given, pairs: bool, apart: bool) -> tuple[tuple[float, ...], dict[str, tuple[int, ...]]]:
+def _histograms(x: JudgedAnswers, pairs: bool, apart: bool) -> tuple[tuple[float, ...], dict[str, tuple[int, ...]]]:
     """Edges of bins, and how many scores of each kind lie in them."""
     if pairs:
         kinds = {"pairs that match": x.scores[x.right], "pairs that do not": x.scores[~x.right]}

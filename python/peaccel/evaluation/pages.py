@@ -13,7 +13,7 @@ from peaccel import metrics, retrieval
 from peaccel._utils import report
 from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution
-from peaccel.evaluation.choose_score import RankedScore, ScoreChoice
+from peaccel.evaluation.choose_score import BASE, RankedScore, ScoreChoice
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.formatting import Table
 from peaccel.evaluation.intervals import Interval
@@ -96,7 +96,7 @@ def choice(found: ScoreChoice) -> list[report.Section]:
     names = [s.name for s in found.scores]
     recalls = {"Recall@1": [_ends(s.recall_at_1) for s in found.scores]}
     gains = {
-        "over cosine": [None if s.score == "cosine" else _ends(s.gain) for s in found.scores],
+        "over cosine": [None if s.name == BASE else _ends(s.gain) for s in found.scores],
         "over equal uncertainties": [None if s.worth is None else _ends(s.worth) for s in found.scores],
     }
     return [

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from peaccel._utils import report
 from peaccel.evaluation.columns import explained
+from peaccel.evaluation.compared_confidences import ComparedConfidence
 from peaccel.evaluation.pages import calibration, tables
-from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult
+from peaccel.evaluation.threshold_results import TITLES, CostResult, ThresholdChoice, ThresholdResult
 from peaccel.evaluation.verified_pairs import FEWEST
 
 __all__ = ["threshold_sections"]
@@ -23,10 +24,13 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
     """Tables and pictures of what `pe.choose_threshold` or `pe.choose_pair_threshold` found."""
     accepted = "pairs" if found.of_pairs else "queries"
     (title, first), *others = found.tables().items()
+    name = found.score or "score"
+    if found.confidence != "score":
+        name = f"{found.confidence} of {name}"
     sections = [
         report.Section("The threshold", found.sentence()),
         *tables({title: first}, (f"{found.summary()}.",), explained(CostResult, ThresholdResult)),
-        *tables(dict(others), ("The same, by another promise.",) * len(others), {}),
+        *tables(dict(others), [_about(found, title) for title, _ in others], explained(ComparedConfidence)),
         report.Section(
             "Risk against coverage",
             f"Share of what is accepted that is wrong, against the share of the {accepted} that is accepted, over all "
@@ -39,7 +43,7 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
             f"{'other' if found.of_pairs else 'queries of other'} {found.grouping}, and the share that is right, in "
             "bins of about equal count: on the grey line it may be believed, and the further points spread along it, "
             "the more the score tells.",
-            calibration({found.score or "score": found.calibration}, accepted, "pair" if found.of_pairs else "answer"),
+            calibration({name: found.calibration}, accepted, "pair" if found.of_pairs else "answer"),
         ),
     ]
     if found.trade_off:
@@ -50,9 +54,16 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
             "Scores",
             "Where the scores of each kind lie, in shares of it: the less they overlap, the more a threshold tells. "
             "The first and the last bin hold what lies beyond.",
-            _histogram(found),
+            _histogram(found, name),
         ),
     ]
+
+
+def _about(found: ThresholdChoice, title: str) -> str:
+    """Meaning of a table after the first."""
+    if title not in TITLES.values():
+        return "The promise is not of these labels: by them the confidence is chosen that answers most."
+    return "The same, by another promise."
 
 
 def _coverage(found: ThresholdChoice) -> Figure:
@@ -103,7 +114,7 @@ def _trade_off(found: ThresholdChoice) -> report.Section:
     return report.Section("Detection error trade-off", text, figure)
 
 
-def _histogram(found: ThresholdChoice) -> Figure:
+def _histogram(found: ThresholdChoice, number: str) -> Figure:
     figure = Figure(figsize=(5.5, 3.6), layout="constrained")
     axes = figure.subplots()
     for i, (name, counts) in enumerate(found.counts.items()):
@@ -112,7 +123,7 @@ def _histogram(found: ThresholdChoice) -> Figure:
         axes.stairs(shares, found.edges, linestyle=report.STYLES[i], linewidth=1.5, color=f"C{i}", label=name)
     if found.chosen is not None and found.edges[0] <= found.chosen.threshold <= found.edges[-1]:
         axes.axvline(found.chosen.threshold, color=report.WRONG, linewidth=1.5, label="the threshold")
-    axes.set(xlabel=found.score or "score", ylabel="share of the kind %", xlim=(found.edges[0], found.edges[-1]))
+    axes.set(xlabel=number, ylabel="share of the kind %", xlim=(found.edges[0], found.edges[-1]))
     axes.spines[["top", "right"]].set_visible(False)
     report.legend(figure, axes)
     return figure

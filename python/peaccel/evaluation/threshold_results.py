@@ -11,10 +11,11 @@ from typing import Annotated
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
+from peaccel.evaluation.compared_confidences import ComparedConfidence
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json, six_digits
 from peaccel.evaluation.intervals import Interval
 from peaccel.evaluation.verified_pairs import ACTUAL_DCF, CLLR, EER, EER_THRESHOLD, MIN_DCF
-from peaccel.fits.records import FalseMatchLimit, Selection, Threshold, fewest
+from peaccel.fits.records import Centre, FalseMatchLimit, Selection, Threshold, fewest
 
 __all__ = ["CostResult", "ThresholdChoice", "ThresholdResult", "out_of_reach"]
 
@@ -179,6 +180,16 @@ class ThresholdChoice:
     counts: Mapping[str, tuple[int, ...]]
     """How many scores lie in each bin: of right answers, of wrong ones, of searches without a mate."""
     seed: int
+    confidence: str = "score"
+    """The number that thresholds are of: a kind of `pe.answer_confidence`, or "probability"."""
+    centre: Centre | None = None
+    """The means that are to be subtracted first, where that was tried and answers more."""
+    compared: tuple[ComparedConfidence, ...] = ()
+    """The confidences that were tried, and what each answers of the queries that are set apart for that."""
+    compared_on: str = ""
+    """Queries and classes that are set apart, in words."""
+    deepest: int = 1
+    """How many items a search must find for each query, so that the confidence is known."""
 
     @property
     def chosen(self) -> ThresholdResult | None:
@@ -207,12 +218,11 @@ class ThresholdChoice:
         x = self.chosen
         certainly = f"with a certainty of {share(1 - self.delta)}"
         told = f"{self._promise(x)}, {certainly}"
+        tried = f" {self._tried()}" if self.compared_on else ""
         if math.isinf(x.threshold):
-            return f"No threshold can be promised to keep this: {told}. {self._lacking(x)} {self._unit(x)}"
-        what = "pairs" if self.of_pairs else "the best item of a query"
-        verb = "score" if self.of_pairs else f"has a {self.score} of"
-        where = f"that {verb} at least" if self.of_pairs else f"where it {verb} at least"
-        return f"Accept {what} {where} {six_digits(x.threshold)}: {told}. {self._remaining(x)} {self._unit(x)}"
+            return f"No threshold can be promised to keep this: {told}. {self._lacking(x)} {self._unit(x)}{tried}"
+        what = "pairs that score at least" if self.of_pairs else f"the best item of a query where {self._number}"
+        return f"Accept {what} {six_digits(x.threshold)}: {told}. {self._remaining(x)} {self._unit(x)}{tried}"
 
     def _cost(self, x: CostResult) -> str:
         prior = (
@@ -224,6 +234,25 @@ class ThresholdChoice:
             told = f"Accept pairs that score at least {six_digits(x.threshold)}: no threshold costs less"
         cost = f"on these {self.items} pairs, {prior} (minDCF {x.min_dcf.value:.4g})"
         return f"{told} {cost}. Of others it promises nothing."
+
+    @property
+    def _number(self) -> str:
+        """The number that thresholds are of, as the beginning of a clause."""
+        return {
+            "score": f"it has a {self.score} of at least",
+            "margin": f"its {self.score} is above that of the next item by at least",
+            "class_margin": f"its {self.score} is above that of the best item of another class by at least",
+            "probability": f"the probability that is fitted to its {self.score} and margins is at least",
+        }[self.confidence]
+
+    def _tried(self) -> str:
+        """Which confidence was chosen, and on what."""
+        if not self.compared:
+            what = "fit the probability to" if self.confidence == "probability" else "compare confidences on"
+            return f"To {what}, {self.compared_on} are set apart."
+        shares = ", ".join(f"{x.name} {percent(x.answered)} %" for x in self.compared)
+        name = self.confidence if self.centre is None else f"{self.confidence} (centred)"
+        return f"Of the confidences, compared on {self.compared_on}, {name} answers most: {shares}."
 
     def _promise(self, x: ThresholdResult) -> str:
         most = f"at most {share(x.target)} of"
@@ -313,10 +342,13 @@ class ThresholdChoice:
         """Header and rows of each table, by its title."""
         promises = dict.fromkeys(x.promise for x in self.results)
         costs = {} if self.cost is None else {"Detection cost": table([self.cost])}
-        return costs | {
+        found = costs | {
             TITLES[promise, self.of_pairs]: table([x for x in self.results if x.promise == promise])
             for promise in promises
         }
+        if self.compared:
+            found[f"Confidences, compared on {self.compared_on}"] = table(self.compared)
+        return found
 
     def summary(self) -> str:
         """Data of the choice, in one sentence."""

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, on_host
 from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
-from peaccel.fits.records import FalseMatchLimit, RankedAnswers, Selection, fewest
+from peaccel.fits.answer_confidence import RankedAnswers
+from peaccel.fits.records import FalseMatchLimit, Selection, fewest
 from peaccel.metrics.verification import warn_if_reversed
 
 __all__ = ["learn_then_test", "limit_false_matches"]
@@ -293,7 +294,7 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 # -- what is given -----------------------------------------------------------------------------------------------------
 
 
-def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, str]]:
+def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
     """The best scores of a ranking, and what they are scores of; other numbers as they are."""
     if not hasattr(x, "scores"):
         return x, {}

@@ -1,27 +1,30 @@
-"""Records of what is fitted to labelled items, which can be saved: a prior of positions, a scale of uncertainties, the
-probability of a match, a threshold of confidence."""
+"""Records of what is fitted to items, which can be saved: a prior of positions, a scale of uncertainties, the means of
+both sides, the probability of a match, a threshold of confidence."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, is_torch, namespace, on_host, quiet
+from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, cast, dtype_name, is_torch, namespace, on_host, quiet
 from peaccel.distributions import Distribution
+from peaccel.distributions._numerics import double
+from peaccel.fits.answer_confidence import ANSWER_CONFIDENCES, RankedAnswers, answer_confidence
 from peaccel.scores import Score
 
 __all__ = [
+    "CENTRED",
     "Calibration",
+    "Centre",
     "ConformalSets",
     "FalseMatchLimit",
     "IsotonicProbability",
     "LogisticProbability",
     "Prior",
-    "RankedAnswers",
     "Selection",
     "Threshold",
     "fewest",
@@ -29,16 +32,8 @@ __all__ = [
 
 D = TypeVar("D", bound=Distribution)
 
-
-class RankedAnswers(Protocol):
-    """A ranking, of which thresholds need no more than this."""
-
-    @property
-    def ids(self) -> Any: ...
-    @property
-    def scores(self) -> Any: ...
-    @property
-    def _replace(self) -> Callable[..., Any]: ...
+CENTRED = ("point", "normal_isotropic", "normal_diagonal")
+"""Kinds whose means can be moved; a direction less a mean is none."""
 
 
 R = TypeVar("R", bound=RankedAnswers)
@@ -112,6 +107,62 @@ class Calibration:
             mu = mu - (mu.new_tensor(self.mean) if is_torch(mu) else np.asarray(self.mean, mu.dtype))
         corrected = self.a * spread + self.b
         return type(d)(*[mu, corrected.to(mu.dtype) if is_torch(mu) else corrected.astype(mu.dtype, copy=False)])
+
+
+@dataclass(frozen=True)
+class Centre:
+    """The means of both sides of searches, as `fit_centre` finds them, to be subtracted from their items.
+
+    Attributes
+    ----------
+    query_mean, gallery_mean
+        D numbers each.
+    matrix
+        D rows of D numbers, by which what is left is multiplied; empty unless items are whitened.
+
+    Examples
+    --------
+    >>> centre = pe.Centre(query_mean=(1.0, 0.0), gallery_mean=(0.0, 2.0))
+    >>> centre.of_queries(pe.Point([[3.0, 4.0]])).mu.tolist(), centre.of_gallery(pe.Point([[3.0, 4.0]])).mu.tolist()
+    ([[2.0, 4.0]], [[3.0, 2.0]])
+    """
+
+    query_mean: tuple[float, ...]
+    gallery_mean: tuple[float, ...]
+    matrix: tuple[tuple[float, ...], ...] = ()
+
+    def of_queries(self, d: D) -> D:
+        """The queries less their mean, in their dtype; differentiable in torch.
+
+        Raises
+        ------
+        TypeError
+            d is of a kind that cannot be centred.
+        ValueError
+            d has another dimension than the mean.
+        """
+        return self._centred("queries", d, self.query_mean)
+
+    def of_gallery(self, d: D) -> D:
+        """The gallery's items less their mean, likewise."""
+        return self._centred("gallery", d, self.gallery_mean)
+
+    @quiet
+    def _centred(self, side: str, d: D, mean: tuple[float, ...]) -> D:
+        kinds = ("point",) if self.matrix else CENTRED
+        if (kind := getattr(d, "kind", type(d).__name__)) not in kinds:
+            raise TypeError(f"Centre: {side} are {kind}, expected {' or '.join(kinds)}")
+        if d.dim != len(mean):
+            raise ValueError(f"Centre: fitted on {len(mean)} dimensions, cannot be applied to {side} of {d.dim}")
+        mu, *uncertainty = d.arrays
+        left = double(mu) - _like(mean, mu)
+        left = left @ _like(self.matrix, mu) if self.matrix else left
+        return type(d)(cast(left, dtype_name(mu)), *uncertainty)
+
+
+def _like(x: tuple[Any, ...], like: Any) -> Any:
+    """Numbers in float64, as the kind of array that `like` is, on its device."""
+    return like.new_tensor(x, dtype=namespace(like).float64) if is_torch(like) else np.asarray(x, np.float64)
 
 
 @dataclass(frozen=True)
@@ -207,6 +258,14 @@ class Threshold:
         The `Score.fingerprint` of the score that the threshold is of; empty where it is not known.
     normalisation
         The norm of its scores, as `Ranking.normalisation`.
+    confidence
+        The number that it is of: a kind of `answer_confidence`, or "probability", the logistic one of `weights`.
+    weights
+        Of a probability, the bias and the weights of the score, the margin and, if they are four, the class margin.
+    dim
+        Dimensions of the items; 0 where they are not known.
+    applied
+        The fits that were applied to the items, such as "centre 1c291ca3", or "none"; empty where they are not known.
     fitted_on
         Data that it was found on, in words; empty where they are not known.
     threshold
@@ -222,32 +281,70 @@ class Threshold:
     of: str = "answers"
     score: str = ""
     normalisation: str = ""
+    confidence: str = "score"
+    weights: tuple[float, ...] = ()
+    dim: int = 0
+    applied: str = ""
     fitted_on: str = ""
     threshold: float
 
     @overload
-    def __call__(self, values: R) -> R: ...
+    def __call__(self, values: R, labels: ArrayLike | None = None) -> R: ...
     @overload
-    def __call__(self, values: Any) -> Numpy: ...
-    def __call__(self, values: Any) -> Any:
+    def __call__(self, values: Any, labels: ArrayLike | None = None) -> Numpy: ...
+    def __call__(self, values: Any, labels: ArrayLike | None = None) -> Any:
         """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
-        return self.select(values) if hasattr(values, "scores") else _numbers(values) >= self.threshold
+        if hasattr(values, "scores"):
+            return self.select(values, labels=labels)
+        return _numbers(values) >= self.threshold
 
     def __str__(self) -> str:
         """What is accepted, of which nothing is promised."""
         return f"accept {self.of} from a {self.score or 'score'} of {self.threshold:.6g} on"
 
-    def check(self, owner: str, score: Score | None, k: int, normalisation: str = "") -> None:
-        """Refuse answers of another score, or norm, where both are known, and those that nothing was promised of."""
+    @property
+    def of_classes(self) -> bool:
+        """Whether its confidence needs the classes of the gallery."""
+        return self.confidence == "class_margin" or len(self.weights) > len(ANSWER_CONFIDENCES)
+
+    def check(
+        self,
+        owner: str,
+        score: Score | None,
+        k: int,
+        normalisation: str = "",
+        *,
+        dim: int | None = None,
+        applied: str | None = None,
+    ) -> None:
+        """Refuse answers of another score, norm, dimension or fit, where both are known, and those that nothing was
+        promised of.
+        """
         if self.of != "answers":
             what = "a search takes the best of many pairs, of which more are wrong; expected one of answers"
             raise ValueError(f"{owner}: the threshold is of scored pairs, and {what}")
-        if isinstance(self, Selection) and k > 1:
+        if isinstance(self, Selection) and self.confidence == "score" and k > 1:
             raise ValueError(f"{owner}: the threshold is of the best answer of each query, expected k = 1, got {k}")
-        self.check_score(owner, score, normalisation)
+        if self.confidence != "score" and k < 2:
+            raise ValueError(
+                f"{owner}: the threshold is of a {self.confidence}, which needs other items: expected k > 1"
+            )
+        self.check_score(owner, score, normalisation, dim=dim, applied=applied)
 
-    def check_score(self, owner: str, score: Score | None, normalisation: str = "") -> None:
-        """Refuse scores of another score, or norm, where both are known."""
+    def check_score(
+        self,
+        owner: str,
+        score: Score | None,
+        normalisation: str = "",
+        *,
+        dim: int | None = None,
+        applied: str | None = None,
+    ) -> None:
+        """Refuse scores of another score, norm, dimension or fit, where both are known."""
+        if dim and self.dim and dim != self.dim:
+            raise ValueError(f"{owner}: the threshold is of items of {self.dim} dimensions, got {dim}")
+        if applied and self.applied and applied != self.applied:
+            raise ValueError(f"{owner}: fits applied to the threshold's items: {self.applied}; to these: {applied}")
         if score is None or not self.score:
             return
         expected, got = (
@@ -257,17 +354,28 @@ class Threshold:
         if got != expected:
             raise ValueError(f"{owner}: the threshold is of {expected}, and scores are of {got}; choose one of these")
 
-    def select(self, ranking: R, confidence: Any = None) -> R:
+    def confidence_of(self, ranking: RankedAnswers, labels: ArrayLike | None = None) -> Numpy:
+        """The number [Q] that the threshold is of, of the best answer to each query; labels as `answer_confidence`."""
+        if self.confidence != "probability":
+            return answer_confidence(ranking, self.confidence, labels)
+        bias, *weights = self.weights
+        inputs = [answer_confidence(ranking, kind, labels) for kind in ANSWER_CONFIDENCES[: len(weights)]]
+        return LogisticProbability(bias, tuple(weights))(*inputs)
+
+    def select(self, ranking: R, confidence: Any = None, labels: ArrayLike | None = None) -> R:
         """Take what is refused out of a ranking.
 
         Parameters
         ----------
         ranking
             A `pe.Ranking`, whose scores the threshold is of. Where both are known to be of different scores it is
-            refused. What a `Selection` promises is of the best answer of each query: of a ranking of one.
+            refused. What a `Selection` promises is of the best answer of each query: of a ranking of one; where the
+            threshold is of a margin, of a longer one, of which the best answers are returned.
         confidence
-            [Q], where the threshold is of another confidence than the score: of a query that is refused all answers
-            are.
+            [Q], where the threshold is of another confidence than the ranking tells, such as one of the queries: of a
+            query that is refused all answers are.
+        labels
+            The classes of the gallery, as `answer_confidence` takes them, where the threshold is of a class margin.
 
         Returns
         -------
@@ -277,7 +385,8 @@ class Threshold:
         ------
         ValueError
             Confidences of another number of queries; a threshold of pairs, of another score or another norm than the
-            ranking, or of best answers where the ranking has more than one.
+            ranking, or of best answers where the ranking has more than one; a margin of a ranking that has no other
+            item, or class, for each query.
         """
         scores = ranking.scores
         if scores.ndim != 2:
@@ -286,6 +395,9 @@ class Threshold:
         if confidence is None:
             known = getattr(ranking, "score", None), scores.shape[1], getattr(ranking, "normalisation", "")
             self.check("accept", *known)
+            if self.confidence != "score":
+                sure = self.confidence_of(ranking, labels)
+                return self.select(_best(ranking), sure)
         if confidence is None:  # in float64, since a threshold lies between two numbers of float32
             refused = ~((scores.double() if is_torch(scores) else _numbers(scores)) >= self.threshold)
         elif np.shape(confidence) == (len(scores),):
@@ -342,7 +454,9 @@ class Selection(Threshold):
             none = f"of {self.number} labelled ones none could be shown to be such that {promise}"
             return f"accept no {self.of}: {none}{more}"
         share = f"{self.accepted} of {self.number} labelled {self.of}, {self.wrong} of them wrong"
-        return f"accept {self.of} from a {self.score or 'confidence'} of {self.threshold:.6g} on: {promise} ({share})"
+        return (
+            f"accept {self.of} from a {_number_of(self, 'confidence')} of {self.threshold:.6g} on: {promise} ({share})"
+        )
 
 
 @dataclass(frozen=True)
@@ -392,8 +506,8 @@ class FalseMatchLimit(Threshold):
         if np.isinf(self.threshold):
             missing = f"takes {self.missing} more {counted} than {self.number}"
             return f"return no matches: to promise that {promise}, {missing}"
-        score = self.score or "score"
-        return f"return matches from a {score} of {self.threshold:.6g} on: {promise} ({self.number} {counted})"
+        number = _number_of(self, "score")
+        return f"return matches from a {number} of {self.threshold:.6g} on: {promise} ({self.number} {counted})"
 
 
 @dataclass(frozen=True)
@@ -440,13 +554,30 @@ class ConformalSets:
         return f"give answers down to {self.gap:.6g} below the best score: {promise}"
 
 
+def _number_of(threshold: Threshold, unknown: str) -> str:
+    """Name of the number that a threshold is of."""
+    if threshold.confidence == "score":
+        return threshold.score or unknown
+    return f"{threshold.confidence} of {threshold.score}" if threshold.score else threshold.confidence
+
+
+def _best(ranking: R) -> R:
+    """The first answers alone."""
+    return _with(ranking, ranking.ids[:, :1], ranking.scores[:, :1])
+
+
 def _without(ranking: R, refused: Any) -> R:
     ids, where = ranking.ids, namespace(ranking.scores).where
     if isinstance(ids, np.ndarray) and ids.dtype.kind == "U":  # a numpy array beside tensors of scores too
         ids = np.where(as_numpy(refused), "", ids)
     else:
         ids = where(refused, -1, ids)
-    found: R = ranking._replace(ids=ids, scores=where(refused, -np.inf, ranking.scores))
+    return _with(ranking, ids, where(refused, -np.inf, ranking.scores))
+
+
+def _with(ranking: R, ids: Any, scores: Any) -> R:
+    """The ranking with other ids and scores."""
+    found: R = ranking._replace(ids=ids, scores=scores)
     for name, value in getattr(ranking, "__dict__", {}).items():  # what was scored, and which shards are missing
         setattr(found, name, value)
     return found

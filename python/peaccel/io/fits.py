@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import reprlib
+import zlib
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -13,9 +14,11 @@ import numpy as np
 
 from peaccel._utils.arrays import Numpy, on_host
 from peaccel._utils.atomic_files import PathLike
+from peaccel.fits.answer_confidence import ANSWER_CONFIDENCES
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import (
     Calibration,
+    Centre,
     ConformalSets,
     FalseMatchLimit,
     IsotonicProbability,
@@ -27,12 +30,13 @@ from peaccel.fits.records import (
 from peaccel.io._array_files import existing, write_text
 from peaccel.io.states import Fit, Plain, to_state
 
-__all__ = ["read_fit", "write_fit"]
+__all__ = ["fingerprint", "read_fit", "write_fit"]
 
 VERSION = 1
 KINDS = {
     Prior: "prior",
     Calibration: "calibration",
+    Centre: "centre",
     LogisticProbability: "logistic",
     IsotonicProbability: "isotonic",
     Selection: "selection",
@@ -50,7 +54,7 @@ KEYS |= {kind: {x.name for x in fields(fit)} for fit, kind in KINDS.items() if k
 
 
 def write_fit(path: PathLike, fit: Fit | float) -> None:
-    """Write what `fit_prior`, `calibrate`, `fit_shift`, `fit_match_probability`, `learn_then_test`,
+    """Write what `fit_prior`, `calibrate`, `fit_centre`, `fit_shift`, `fit_match_probability`, `learn_then_test`,
     `limit_false_matches`, `conformal_sets` or `fit_plda` found, so that ``read_fit`` gives it back.
 
     Parameters
@@ -61,7 +65,7 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
         the others the attributes; a threshold that accepts nothing and a gap that leaves out nothing are null. An
         existing file is replaced once the new one is whole.
     fit
-        A ``Prior``, ``Calibration``, ``LogisticProbability``, ``IsotonicProbability``, ``Selection``,
+        A ``Prior``, ``Calibration``, ``Centre``, ``LogisticProbability``, ``IsotonicProbability``, ``Selection``,
         ``FalseMatchLimit``, ``Threshold``, ``ConformalSets``, ``Plda`` or a float.
 
     Raises
@@ -77,20 +81,31 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
     >>> pe.io.read_fit("calibration.json")(pe.Normal([[0.0, 1.0]], var=[0.1])).var.round(3).tolist()
     [0.41]
     """
+    kind, plain = _plain_fit("write_fit", fit)
+    try:
+        _fit(kind, plain)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    write_text(path, (".json",), json.dumps({"peaccel": kind, "version": VERSION, **plain}) + "\n")
+
+
+def fingerprint(fit: Fit | float) -> str:
+    """The kind of a fit and a checksum of its values, by which files of thresholds know what was applied to items."""
+    kind, plain = _plain_fit("fingerprint", fit)
+    return f"{kind} {zlib.crc32(json.dumps(plain).encode()):08x}"
+
+
+def _plain_fit(owner: str, fit: Fit | float) -> tuple[str, dict[str, Any]]:
+    """The kind of a fit and its values, as JSON has them."""
     values: dict[str, Any]
     if isinstance(fit, float):
         kind, values = "shift", {"value": fit}
     elif type(fit) in KINDS:
         kind, values = KINDS[type(fit)], to_state(fit)
     else:
-        raise TypeError(f"write_fit: fit must be a fit, such as a Prior, or a float, got {type(fit).__name__}")
+        raise TypeError(f"{owner}: fit must be a fit, such as a Prior, or a float, got {type(fit).__name__}")
     values = {key: None if key in ("threshold", "gap") and x == math.inf else x for key, x in values.items()}  # no JSON
-    plain = {key: value if value is None or isinstance(value, str) else _plain(value) for key, value in values.items()}
-    try:
-        _fit(kind, plain)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    write_text(path, (".json",), json.dumps({"peaccel": kind, "version": VERSION, **plain}) + "\n")
+    return kind, {key: x if x is None or isinstance(x, str) else _plain(x) for key, x in values.items()}
 
 
 def read_fit(path: PathLike) -> Prior[Numpy] | Plain | float:
@@ -145,6 +160,8 @@ def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
             raise ValueError(f"of is {values['of']!r}, expected 'Normal' or 'VonMisesFisher'")
         a, b = (float(_numbers(key, values, rank=0, least=0)) for key in "ab")
         return Calibration(a, b, values["of"], _row("mean", values) if sided else ())
+    if kind == "centre":
+        return _centre(values)
     if kind == "logistic":
         return LogisticProbability(float(_numbers("bias", values, rank=0)), _row("weights", values))
     if kind == "isotonic":
@@ -159,16 +176,13 @@ def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
         threshold = math.inf if values["threshold"] is None else float(_numbers("threshold", values, rank=0))
         if values["of"] not in ("answers", "pairs"):
             raise ValueError(f"of is {values['of']!r}, expected 'answers' or 'pairs'")
-        words = {key: values[key] for key in ("of", "score", "normalisation", "fitted_on")}
-        for key, word in words.items():
-            if not isinstance(word, str):
-                raise ValueError(f"{key} is {reprlib.repr(word)}, expected text")
+        terms = _terms(values)
         if kind == "threshold":
-            return Threshold(threshold=threshold, **words)
+            return Threshold(threshold=threshold, **terms)
         alpha, delta = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "delta"))
         names = ("number", "accepted", "wrong") if kind == "selection" else ("number", "allowed")
         counts = (int(_numbers(key, values, rank=0, least=0)) for key in names)
-        return (Selection if kind == "selection" else FalseMatchLimit)(threshold, alpha, delta, *counts, **words)
+        return (Selection if kind == "selection" else FalseMatchLimit)(threshold, alpha, delta, *counts, **terms)
     if kind == "plda":
         return Plda(_list("means", values, rank=1), _list("matrices", values, rank=2), _numbers("psi", values, rank=1))
     mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)
@@ -176,6 +190,34 @@ def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
         raise ValueError(f"var has {len(var)} numbers, expected {len(mean)} like mean")
     given: list[Any] = [x if x.ndim else float(x) for x in (mean, var)]
     return Prior(*given)
+
+
+def _terms(values: dict[str, Any]) -> dict[str, Any]:
+    """What a threshold says of the answers that it is for."""
+    words = {key: values[key] for key in ("of", "score", "normalisation", "confidence", "applied", "fitted_on")}
+    for key, word in words.items():
+        if not isinstance(word, str):
+            raise ValueError(f"{key} is {reprlib.repr(word)}, expected text")
+    kinds = (*ANSWER_CONFIDENCES, "probability")
+    if words["confidence"] not in kinds:
+        raise ValueError(f"confidence is {words['confidence']!r}, expected one of {', '.join(kinds)}")
+    weights = _row("weights", values) if values["weights"] else ()
+    if len(weights) not in ((3, 4) if words["confidence"] == "probability" else (0,)):
+        expected = "3 or 4 numbers of a probability, and none of other confidences"
+        raise ValueError(f"weights has {len(weights)} numbers, expected {expected}")
+    return {**words, "weights": weights, "dim": int(_numbers("dim", values, rank=0, least=0))}
+
+
+def _centre(values: dict[str, Any]) -> Centre:
+    queries, gallery = (_row(key, values) for key in ("query_mean", "gallery_mean"))
+    if len(queries) != len(gallery):
+        raise ValueError(f"gallery_mean has {len(gallery)} numbers, expected {len(queries)} like query_mean")
+    if values["matrix"] == []:
+        return Centre(queries, gallery)
+    matrix = _numbers("matrix", values, rank=2)
+    if matrix.shape != (len(queries), len(queries)):
+        raise ValueError(f"matrix has shape {matrix.shape}, expected ({len(queries)}, {len(queries)}) like query_mean")
+    return Centre(queries, gallery, tuple(map(tuple, matrix.tolist())))
 
 
 def _isotonic(scores: tuple[float, ...], probabilities: tuple[float, ...]) -> IsotonicProbability:

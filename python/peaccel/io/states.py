@@ -13,6 +13,7 @@ from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Norm
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import (
     Calibration,
+    Centre,
     ConformalSets,
     FalseMatchLimit,
     IsotonicProbability,
@@ -27,6 +28,7 @@ __all__ = ["Fit", "Plain", "distribution_of", "from_state", "in_float32", "to_st
 # What is fitted, but for a prior, which is of arrays of either kind.
 Plain: TypeAlias = (
     Calibration
+    | Centre
     | LogisticProbability
     | IsotonicProbability
     | Selection
@@ -47,7 +49,7 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     Parameters
     ----------
     x
-        A distribution, or what `fit_prior`, `calibrate`, `fit_match_probability`, `learn_then_test`,
+        A distribution, or what `fit_prior`, `calibrate`, `fit_centre`, `fit_match_probability`, `learn_then_test`,
         `limit_false_matches`, `conformal_sets` or `fit_plda` found.
 
     Returns
@@ -108,9 +110,14 @@ def from_state(state: Mapping[str, Any]) -> Distribution[Any] | Prior[Any] | Pla
         frozenset(field.name for field in fields(kind)): kind for kind in get_args(Plain)
     }
     if kind := kinds.get(frozenset(keys)):
-        return kind(**{key: tuple(x) if isinstance(x, list) else x for key, x in state.items()})
+        return kind(**{key: _tuples(x) for key, x in state.items()})
     expected = "mu and at most one of var, kappa, scale; mean and var; a, b and of; or those of another fit"
     raise ValueError(f"from_state: keys are {', '.join(sorted(map(str, keys))) or 'none'}; expected {expected}")
+
+
+def _tuples(x: Any) -> Any:
+    """Lists, of lists too, as the tuples that they were."""
+    return tuple(map(_tuples, x)) if isinstance(x, list) else x
 
 
 def distribution_of(mu: Any, var: Any = None, kappa: Any = None, scale: Any = None) -> Distribution[Any]:

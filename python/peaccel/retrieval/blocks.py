@@ -134,7 +134,8 @@ class BlockPlans:
         elif self._common is None and own is not None:  # as one that has a variance for each item
             items = _items(block)
             *others, var = items.arrays
-            return type(items)(*others, var[namespace(var).arange(len(var))])
+            arrays: list[Any] = [*others, var[namespace(var).arange(len(var))]]
+            return type(items)(*arrays)
         elif self._weighted and not (own is not None and np.array_equal(on_host(own), on_host(self._common))):
             what = f"{self.score.name}: the block of gallery from row {first_row} on"
             raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
@@ -154,10 +155,10 @@ class BlockPlans:
             return planned
         return planned._replace(inputs=planned.inputs._replace(draws=draws._replace(first_row=first_row)))
 
-
     def returned(self, found: ArrayT) -> ArrayT:
         """What was found for a block, where the queries lie."""
-        return _beside(found, self._queries.mu)
+        moved: ArrayT = _beside(found, self._queries.mu)
+        return moved
 
 
 class ListedRows:

@@ -238,7 +238,8 @@ class FaissReranker(Generic[ArrayT]):
             PQ without IVF, nor on a GPU.
         accept
             What `learn_then_test` or `limit_false_matches` found for the score: answers below its threshold are left
-            out. One of another score, or of pairs, is refused. None returns all.
+            out. One of another score, or of pairs, is refused. One of a class margin takes the ids for classes where
+            items share them; elsewhere it is applied afterwards, ``accept(ranking, labels)``. None returns all.
 
         Returns
         -------
@@ -264,7 +265,7 @@ class FaissReranker(Generic[ArrayT]):
         """
         planned = plan(queries, self._prepared, self.score, detach=True)
         if accept is not None:
-            accept.check("accept", planned.score, k)
+            accept.check("accept", planned.score, k, dim=queries.dim)
         k, shortlist = checked_k(self.score.name, k), checked_k(self.score.name, shortlist, "shortlist")
         choice = self._indexed.choice(params, allowed)
         proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice, k)
@@ -281,7 +282,7 @@ class FaissReranker(Generic[ArrayT]):
             scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
         ids = self._items.ids_of_rows(rows)
         found = of_score(best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids), planned.score)
-        return found if accept is None else accept.select(found)
+        return found if accept is None else accept.select(found, labels=found.ids if shared else None)
 
     def search_above(
         self,

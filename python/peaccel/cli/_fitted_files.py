@@ -1,0 +1,90 @@
+"""What was fitted to items, or is of others, and how commands apply it to those of both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from peaccel import io
+from peaccel.distributions import Distribution
+from peaccel.fits.plda import Plda
+from peaccel.fits.records import Calibration, Centre
+from peaccel.io.fits import fingerprint
+from peaccel.retrieval.adaptive_norm import AdaptiveNorm
+from peaccel.scores import Score
+
+__all__ = ["AppliedFits", "NormFiles", "read_fit"]
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormFiles:
+    """A model that items are transformed by, and a cohort that scores are normalised by."""
+
+    plda: Path | None = None
+    """The result of pe.fit_plda, as pe.io.write_fit writes it: items are its normals, in place of --score."""
+    normalise: Literal["adaptive"] | None = None
+    """adaptive: scores in standard deviations above those with the nearest of --cohort, of both sides (S-norm)."""
+    cohort: Path | None = None
+    """Items, as the gallery's, of nobody who is searched for. One of the classes that are fitted or tested flatters."""
+
+    def check_norm(self) -> None:
+        """Refuse one of the two that belong together alone."""
+        if (self.normalise is None) != (self.cohort is None):
+            raise ValueError("--normalise and --cohort belong together, found one of them")
+
+    def norm(self, owner: str, gallery: Distribution, fits: AppliedFits, score: Score) -> AdaptiveNorm | None:
+        """The norm by the cohort's items, to which what is applied to the gallery is applied too."""
+        if self.cohort is None:
+            return None
+        return AdaptiveNorm(owner, gallery, fits.of_gallery(self.cohort), score)
+
+
+@dataclass(frozen=True)
+class AppliedFits:
+    """Fits that are applied to items as they are read, in this order."""
+
+    calibrations: tuple[Calibration | None, Calibration | None]
+    """Of the queries and of the gallery."""
+    centre: Centre | None
+    plda: Plda | None
+
+    @property
+    def of_two_sides(self) -> bool:
+        """Whether the same items are others as queries than in the gallery."""
+        return self.centre is not None or self.calibrations[0] != self.calibrations[1]
+
+    def of_queries(self, path: Path) -> Distribution:
+        """The items of a file as queries."""
+        return self._read(path, 0)
+
+    def of_gallery(self, path: Path) -> Distribution:
+        """The items of a file as those of a gallery."""
+        return self._read(path, 1)
+
+    def __str__(self) -> str:
+        """What was applied, as files of thresholds have it."""
+        one, other = self.calibrations
+        fits = one, None if other == one else other, self.centre, self.plda
+        return ", ".join(fingerprint(fit) for fit in fits if fit is not None) or "none"
+
+    def _read(self, path: Path, side: int) -> Distribution:
+        d, calibration = io.read_distribution(path), self.calibrations[side]
+        try:
+            d = d if calibration is None else calibration(d)
+            if self.centre is not None:
+                d = (self.centre.of_queries, self.centre.of_gallery)[side](d)
+            return d if self.plda is None else self.plda.transform(d)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{path}: {error}") from None
+
+
+def read_fit(path: Path, kind: type[F]) -> F:
+    """The fit of a file, which must be of this kind."""
+    fit = io.read_fit(path)
+    if not isinstance(fit, kind):
+        found = "shift" if isinstance(fit, float) else type(fit).__name__.lower()
+        raise ValueError(f"{path}: is a {found}, expected a {kind.__name__.lower()}")
+    return fit
