@@ -606,11 +606,15 @@ ELSEWHERE = {
                     "a choice of how, which changes no result, as their tests say"),
     **dict.fromkeys(("choose_score progress", "unreadable done"), "what is said while the work goes on"),
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
-    **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check", "Threshold.check normalisation"),
+    **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check",
+                     *(f"Threshold.{check} {what}" for check in ("check", "check_score")
+                       for what in ("normalisation", "dim", "applied"))),
                     "what is refused"),
     **{f"{owner}{name} most": "tests/retrieval/test_above.py"
        for owner in ("", "FaissReranker.", "Gallery.") for name in ("search_above", "duplicates")},
     "Threshold.select confidence": "tests/fits/test_learn_then_test.py",
+    **dict.fromkeys(("Threshold.select labels", "Threshold.confidence_of labels"),
+                    "tests/fits/test_answer_confidence.py"),
     "Distribution.validate first_row": "tests/io/test_arrow.py",
     "write_ranking queries": "tests/cli/test_tables.py",
     "create weights": "tests/train/test_backbones.py",

@@ -257,7 +257,7 @@ WHAT_IS_RIGHT = {
 
 def test_lines_have_every_option_of_choose_threshold():
     targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa"}
-    of_trials = {"trials", "ids", "enrolment", "rule"}  # tests/evaluation/test_score_trials.py
+    of_trials = {"trial_list", "ids", "enrolment", "rule"}  # tests/evaluation/test_score_trials.py
     known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT, *OF_CONFIDENCES) | targets | of_trials | {"strict"}
     assert known == {f.name for f in fields(ChooseThreshold)}
 
@@ -386,7 +386,7 @@ def test_what_thresholds_are_of_goes_from_the_choice_to_the_search(here, capsys,
         ("evaluate --embeddings q.npz --labels y.npy --out o --centre centre.json",
          "centre.json: is of two sides, expected one of --embeddings"),
         ("choose-threshold --pairs scored.csv --out o --confidence margin",
-         "--pairs are scored already and stand alone, found --confidence beside it"),
+         "--confidence and --try-centre are of searches, not of --pairs and --trial-list"),
     ],
 )  # fmt: skip
 def test_fits_that_do_not_fit_are_refused_in_one_line(here, capsys, line, message):
@@ -450,7 +450,7 @@ def test_an_evaluation_of_centred_sides_is_that_of_what_is_left(here, capsys):
     [
         ("--wrong 0.4", {"wrong": 0.4}),
         ("--far 45%", {"far": 0.45}),
-        ("--p-target 45% --c-miss 2 --c-fa 3", {"p_target": 0.45, "c_miss": 2.0, "c_fa": 3.0}),
+        ("--p-target 0.45 --c-miss 2 --c-fa 3", {"p_target": 0.45, "c_miss": 2.0, "c_fa": 3.0}),
     ],
 )
 def test_a_threshold_of_pairs_is_that_of_their_file(here, capsys, words, target):

@@ -70,6 +70,7 @@ MEANINGS = {
     "novel_labels": "novel queries",
     "out": "[Ff]older|file|write",
     "pairs": "[Vv]erification pairs",
+    "p_target": "minDCF",
     "patience": "Epochs",
     "precision": "Mixed",
     "prior": "pe.fit_prior",

@@ -171,7 +171,7 @@ def test_a_seed_arrives_in_the_choice_and_in_its_fits(monkeypatch):
     line = "choose-score --embeddings e.npz --labels labels.npy --seed 9 --out p"
     assert asked_of(monkeypatch, choose_score, "choose_score", line)[1]["seed"] == 9
     monkeypatch.setattr(choose_score, "choose_score", lambda *_, **__: None)
-    assert asked_of(monkeypatch, choose_score, "fit", line)[0][2] == 9
+    assert asked_of(monkeypatch, choose_score, "fit_all", line)[0][3] == 9
 
 
 def test_a_prior_with_its_mean_arrives_in_a_search(monkeypatch):

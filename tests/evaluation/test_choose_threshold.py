@@ -631,7 +631,7 @@ def test_scored_pairs_end_in_a_line_of_python(folder, capsys):
 
 
 def test_the_least_detection_cost_is_chosen_and_kept_without_a_promise(folder, capsys):
-    code, out, err = run(capsys, "choose-threshold --pairs pairs.csv --p-target 20% --c-miss 3 --out o")
+    code, out, err = run(capsys, "choose-threshold --pairs pairs.csv --p-target 0.2 --c-miss 3 --out o")
     assert code == 0, err
     scores, match, _ = io.read_scored_pairs("pairs.csv")
     cost = metrics.detection_cost(scores, match, 0.2, c_miss=3)
@@ -684,9 +684,9 @@ def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_ac
         ("--out o", "expected one of these together: --embeddings --labels; "),
         ("--queries q.npy --out o", "expected one of these together: --embeddings --labels; "),
         ("--embeddings q.npy --labels yg.npy --out o", "choose_threshold: labels has shape (560,), expected (660,)"),
-        (f"{OF_POINTS} --p-target 1%", "--p-target is of --pairs and --trials"),
+        (f"{OF_POINTS} --p-target 0.01", "--p-target is of --pairs and --trial-list"),
         ("--pairs pairs.csv --p-target 2 --out o", "--p-target is '2', expected a share between 0 and 1"),
-        ("--pairs pairs.csv --p-target 1% --far 1% --out o", "expected one target, found --far and --p-target"),
+        ("--pairs pairs.csv --p-target 0.01 --far 1% --out o", "expected one target, found --far and --p-target"),
         ("--pairs pairs.csv --far 1% --c-miss 10 --out o", "--c-miss and --c-fa go with --p-target"),
         ("--pairs pairs.csv --fpir 1% --out o", "--fpir is of searches; of --pairs it is --far"),
         ("--pairs pairs.csv --queries q.npy --out o", "--pairs are scored already and stand alone, found --queries"),

@@ -183,11 +183,11 @@ def folder(tmp_path, monkeypatch):
     Path("trials.txt").write_text("".join(f"{match} {enrol} {test}\n" for match, enrol, test in rows))
 
 
-OF_TRIALS = "choose-threshold --embeddings e.npz --ids ids.npy --trials trials.txt --enrolment spk2utt --out o"
+OF_TRIALS = "choose-threshold --embeddings e.npz --ids ids.npy --trial-list trials.txt --enrolment spk2utt --out o"
 
 
 def test_a_command_chooses_the_threshold_of_a_trial_list(folder, capsys):
-    line = f"{OF_TRIALS} --score mls --rule mean --cohort cohort.npz --p-target 5%"
+    line = f"{OF_TRIALS} --score mls --rule mean --normalise adaptive --cohort cohort.npz --p-target 0.05"
     code, out, err = run(capsys, line)
     assert code == 0, err
     given = {"enrolment": io.read_enrolment("spk2utt"), "rule": "mean", "cohort": COHORT}
@@ -202,18 +202,21 @@ def test_a_command_chooses_the_threshold_of_a_trial_list(folder, capsys):
     [
         (
             f"{OF_TRIALS} --labels y.npy",
-            "--trials needs --embeddings and --ids, and no labels; found --embeddings --labels",
+            "--trial-list needs --embeddings and --ids, and no labels; found --embeddings --labels",
         ),
-        (OF_TRIALS.replace("--ids ids.npy", ""), "--trials needs --embeddings and --ids"),
+        (OF_TRIALS.replace("--ids ids.npy", ""), "--trial-list needs --embeddings and --ids"),
         (f"{OF_TRIALS} --fpir 1%", "--fpir is of searches"),
-        (f"{OF_TRIALS} --novel e.npz", "--novel is of searches, not of --trials"),
+        (f"{OF_TRIALS} --novel e.npz", "--novel is of searches, not of --trial-list"),
         (OF_TRIALS.replace("--enrolment spk2utt", "--rule mean"), "--rule is of --enrolment, which is not given"),
         (OF_TRIALS.replace("--enrolment spk2utt", ""), "ids lacks 12 of the names of enrol, the first 'spk0'"),
         (
             f"{OF_TRIALS} --pairs scored.csv",
             "--pairs are scored already and stand alone, found --embeddings --enrolment",
         ),
-        (OF_TRIALS.replace("--trials trials.txt", "--labels y.npy"), "--ids is of --trials, which are not given"),
+        (
+            OF_TRIALS.replace("--trial-list trials.txt", "--labels y.npy"),
+            "--ids is of --trial-list, which is not there",
+        ),
         (f"{OF_TRIALS} --rule pfee", "unknown rule 'pfee'; did you mean 'pfe'?"),
     ],
 )

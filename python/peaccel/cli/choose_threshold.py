@@ -41,13 +41,13 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     """Instead of embeddings: verification pairs that are scored already, by any model. .csv or .tsv with a first line
     that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person, of which one pair
     counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match."""
-    trials: Path | None = None
+    trial_list: Path | None = None
     """Or a list of pairs by name, in VoxCeleb's form (1 enrol test) or Kaldi's (enrol test target), with --embeddings
     and their --ids; they are scored by --score, and their threshold is one of pairs."""
     ids: Path | None = None
-    """With --trials: the name of each of --embeddings, strings or int [N], .npy, or .npz with key ids."""
+    """With --trial-list: the name of each of --embeddings, strings or int [N], .npy, or .npz with key ids."""
     enrolment: Path | None = None
-    """With --trials: a line for each who is enrolled, with the names of the utterances that are fused (spk2utt)."""
+    """With --trial-list: a line for each who is enrolled, with the names of the utterances that are fused (spk2utt)."""
     rule: str | None = None
     """With --enrolment: a rule of pe.fuse; by default that of the kind of embeddings."""
     wrong: str | None = None
@@ -58,8 +58,8 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     have no right item."""
     far: str | None = None
     """Or, of --pairs: at most this share of pairs that do not match is accepted."""
-    p_target: str | None = None
-    """Or, of --pairs: the least detection cost (minDCF) where this share of pairs match, such as 1% or 0.05, on these
+    p_target: float | None = None
+    """Or, of --pairs: the least detection cost (minDCF) where this share of pairs match, such as 0.01, on these
     pairs; no promise of others."""
     c_miss: float = 1.0
     """With --p-target: cost of a matching pair that is refused."""
@@ -79,7 +79,7 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     """Seed of the draw of one query, or pair, of each class, and of the parts of the fitted probability."""
 
 
-OF_TRIALS = ("trials", "ids", "enrolment", "rule")
+OF_TRIALS = ("trial_list", "ids", "enrolment", "rule")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -87,7 +87,11 @@ def main(arguments: Sequence[str]) -> None:
     task = options.parse(ChooseThreshold, "peaccel choose-threshold", __doc__, arguments)
     named = {name: getattr(task, name) for name in ("wrong", "fpir", "far", "p_target")}
     asked = {name: f"--{name.replace('_', '-')}" for name, text in named.items() if text is not None}
-    targets = {name: float(_share(flag[2:], named[name])) for name, flag in asked.items()}
+    targets = {
+        name: text if isinstance(text, float) else float(_share(asked[name][2:], text))
+        for name, text in named.items()
+        if text is not None
+    }
     if len(targets) > 1:
         raise ValueError(f"expected one target, found {' and '.join(asked.values())}")
     if "p_target" not in targets and (task.c_miss, task.c_fa) != (1, 1):
@@ -96,7 +100,7 @@ def main(arguments: Sequence[str]) -> None:
     task.check_norm()
     names = "threshold.json", "report.html", "accept.json", "centre.json"
     numbers, page, accept, centre = outputs(task.out, task, *names)
-    kind = _of_searches if task.pairs is None and task.trials is None else _of_pairs
+    kind = _of_searches if task.pairs is None and task.trial_list is None else _of_pairs
     found = kind(task, targets, delta)
     print(found)
     found.save(numbers)
@@ -132,9 +136,9 @@ def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float)
     if "far" in targets:
         raise ValueError("--far is of --pairs; of searches it is --fpir")
     if "p_target" in targets:
-        raise ValueError("--p-target is of --pairs and --trials")
+        raise ValueError("--p-target is of --pairs and --trial-list")
     if beside := [name for name in OF_TRIALS if getattr(task, name) is not None]:
-        raise ValueError(f"--{beside[0]} is of --trials, which are not given")
+        raise ValueError(f"--{beside[0]} is of --trial-list, which is not there")
     if task.try_centre and (task.centre or task.plda or task.calibration):
         raise ValueError("--try-centre stands alone, found --centre, --plda or --calibration beside it")
     score = _score(task)
@@ -171,7 +175,7 @@ def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) ->
     if "fpir" in targets:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
     if task.confidence != ChooseThreshold.confidence or task.try_centre:
-        raise ValueError("--confidence and --try-centre are of searches, not of --pairs and --trials")
+        raise ValueError("--confidence and --try-centre are of searches, not of --pairs and --trial-list")
     pairs = _scored_trials(task) if task.pairs is None else _scored_pairs(task, task.pairs)
     return choose_pair_threshold(*pairs, **targets, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
 
@@ -187,14 +191,14 @@ def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
 
 def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
     """The pairs of a trial list, scored by names."""
-    if given(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trials is None:
+    if given(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
         found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(given(task))) or "none"
-        raise ValueError(f"--trials needs --embeddings and --ids, and no labels; found {found}")
+        raise ValueError(f"--trial-list needs --embeddings and --ids, and no labels; found {found}")
     if task.novel is not None or task.novel_labels is not None:
-        raise ValueError("--novel is of searches, not of --trials")
+        raise ValueError("--novel is of searches, not of --trial-list")
     if task.rule is not None and task.enrolment is None:
         raise ValueError("--rule is of --enrolment, which is not given")
-    trials, fits = io.read_trials(task.trials), applied(task)
+    trials, fits = io.read_trials(task.trial_list), applied(task)
     scored = score_trials(
         fits.of_gallery(task.embeddings),
         io.read_ids(task.ids),
@@ -210,7 +214,7 @@ def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
 
 def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     """How the threshold is applied."""
-    if task.pairs is not None or task.trials is not None:
+    if task.pairs is not None or task.trial_list is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
     flags = [] if task.plda is not None else ["--score", task.score]
     for name in ("prior", "calibration", "centre", "plda", "normalise", "cohort"):

@@ -159,10 +159,8 @@ def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
     rows, dim = arrays[0].shape
     near = dim * CLOSE[dtype_name(arrays[0])]
     value = np.empty(rows)
-    step = min(-(-BLOCK // dim), rows)
-    wide = [
-        np.empty((step, x.shape[1])) for x in arrays
-    ]  # new memory each time would cost more
+    step = max(min(-(-BLOCK // dim), rows), 1)
+    wide = [np.empty((step, x.shape[1])) for x in arrays]  # new memory each time would cost more
     for start in range(0, rows, step):
         block = slice(start, start + step)
         mu_p, var_p, mu_q, var_q = (to[: rows - start] for to in wide)
