@@ -125,9 +125,9 @@ def embedded(encoder: Any, waves: list[np.ndarray]) -> np.ndarray:
 # ---- scores ----------------------------------------------------------------------------------------------------------
 
 
-def splits(voices: np.ndarray) -> Iterator[np.ndarray]:
+def splits(voices: np.ndarray, count: int = SPLITS) -> Iterator[np.ndarray]:
     """Which utterances are fitted to, [N] booleans: those of other voices in each split."""
-    for seed in range(SPLITS):
+    for seed in range(count):
         order = np.random.default_rng(seed).permutation(np.unique(voices))
         yield np.isin(voices, order[:FITTED])
 
@@ -188,6 +188,30 @@ def quality(x: Speech, rows: np.ndarray, pairs: Any) -> list[np.ndarray]:
     return [q[rows][pairs[0]] + q[rows][pairs[1]] for q in (np.log(x.seconds), x.snr)]
 
 
+def learned(
+    method: str, features: np.ndarray, labels: np.ndarray, fit: np.ndarray, measured: np.ndarray | None, *more: str
+) -> Any:
+    """The items with the uncertainty that `peaccel fit-head` learns of those that are fitted to."""
+    from peaccel import cli
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        path, run = Path(folder), f"{folder}/head"
+        for part, rows in {"fit": fit, "all": np.ones(len(fit), dtype=bool)}.items():
+            np.save(path / f"{part}.npy", features[rows].astype(np.float32))
+            if measured is not None:
+                np.save(path / f"{part}-covariates.npy", measured[rows])
+        np.save(path / "labels.npy", labels[fit])
+        beside = {
+            part: [] if measured is None else ["--covariates", f"{path}/{part}-covariates.npy"]
+            for part in ("fit", "all")
+        }
+        words = [f"{path}/fit.npy", "--labels", f"{path}/labels.npy", "--method", method, *beside["fit"], "--out", run]
+        cli.main(["fit-head", *words, "--threads", "1", *more])
+        words = ["--run", run, "--features", f"{path}/all.npy", *beside["all"], "--out", f"{path}/d.npz"]
+        cli.main(["embed", *words])
+        return pe.io.read_distribution(path / "d.npz")
+
+
 class Head(NamedTuple):
     """What a head makes of utterances that it was not fitted to."""
 
@@ -202,22 +226,8 @@ def head(x: Speech, fit: np.ndarray, features: np.ndarray, measured: bool, *more
 
     A quarter of the voices that are fitted to is held out by the command; on these its variances are calibrated.
     """
-    from peaccel import cli
-
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        path = Path(folder)
-        of = {"fit": fit, "all": np.ones(len(fit), dtype=bool)}
-        for part, rows in of.items():
-            np.save(path / f"{part}.npy", features[rows].astype(np.float32))
-            np.save(path / f"{part}-covariates.npy", np.stack([np.log(x.seconds), x.snr], 1)[rows])
-        np.save(path / "voices.npy", x.voices[fit])
-        beside = {part: ["--covariates", f"{path}/{part}-covariates.npy"] if measured else [] for part in of}
-        run = f"{path}/head"
-        words = [f"{path}/fit.npy", "--labels", f"{path}/voices.npy", *beside["fit"], "--out", run, "--threads", "1"]
-        cli.main(["fit-head", *words, *more])
-        words = ["--run", run, "--features", f"{path}/all.npy", *beside["all"], "--out", f"{path}/d.npz"]
-        cli.main(["embed", *words])
-        d = pe.io.read_distribution(path / "d.npz")
+    beside = np.stack([np.log(x.seconds), x.snr], 1) if measured else None
+    d = learned("pfe", features, x.voices, fit, beside, *more)
     known = np.unique(x.voices[fit])
     held = np.flatnonzero(np.isin(x.voices, known[: -(-len(known) // 4)]))
     pairs = held[np.stack(np.triu_indices(len(held), k=1), 1)]
@@ -241,6 +251,12 @@ def of_heads(x: Speech, fit: np.ndarray, *more: str) -> Iterator[tuple[str, Head
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
+def half_width(values: np.ndarray) -> np.ndarray:
+    """Of 95 % intervals of means over `SPLITS` runs [S, ...]."""
+    found: np.ndarray = STUDENT * values.std(0, ddof=1) / np.sqrt(len(values))
+    return found
+
+
 def cell(column: str, mean: float, half: float) -> str:
     """A mean and the half width of its interval: of AUROCs and correlations as they are, of all else in per cent."""
     if np.isnan(mean):
@@ -255,8 +271,7 @@ def table(measured: Iterable[dict[str, np.ndarray]], header: tuple[str, ...]) ->
     yield "|" + "---|" * (len(header) + 1)
     for name in runs[0]:
         values = np.array([run[name] for run in runs])
-        half = STUDENT * values.std(0, ddof=1) / np.sqrt(len(runs))
-        cells = [cell(*found) for found in zip(header, values.mean(0), half, strict=True)]
+        cells = [cell(*found) for found in zip(header, values.mean(0), half_width(values), strict=True)]
         yield "| " + " | ".join((name, *cells)) + " |"
 
 
