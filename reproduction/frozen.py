@@ -1,7 +1,7 @@
 """Heads on frozen embeddings: `python -m reproduction.frozen` writes two tables of docs/real-embeddings.md.
 
 Whether there is anything to learn, and what becomes of the papers' claims where all heads share the means of an encoder
-that stays as it is: German descriptions in English ones by two encoders of texts (`reproduction.texts`), utterances by
+that stays as it is: summaries in English descriptions by two encoders of texts (`reproduction.texts`), utterances by
 one of speakers (`reproduction.speakers`), where that has been run. Heads are those of `peaccel fit-head`.
 """
 
@@ -191,46 +191,50 @@ def standard(x: np.ndarray, fit: np.ndarray) -> np.ndarray:
 # ---- cases -----------------------------------------------------------------------------------------------------------
 
 
+QUERIES, OTHERS = "summary", ("German", "French")
+"""The side of texts that is asked for in English, and those whose mean is the reference."""
+
+
 def of_texts(name: str, seed: int) -> Case:
-    """German descriptions in English ones: an item is a description, its class a package."""
+    """Summaries in English descriptions: an item is either, its class a package."""
     *_, split = texts.splits(seed + 1)
     x, said = texts.embedded(name), texts.lengths()
     sides = {side: texts.sides(x, side, split).centred() for side in texts.QUERIES}
-    count, german = len(split.fitted), sides["German"]
-    answered, others = len(split.answered), len(split.gallery) - len(split.answered)
-    features = [german.of_gallery, german.of_queries, german.gallery, german.queries[:answered]]
-    packages = [split.fitted, split.fitted, split.gallery, split.answered]
-    words = np.concatenate([said["English" if i in (0, 2) else "German"][rows] for i, rows in enumerate(packages)])
-    other = [(sides[side].of_queries, sides[side].queries[:answered]) for side in ("French", "summary")]
-    of_fitted, of_answered = (sum(both) / 2 for both in zip(*other, strict=True))
-    none = np.zeros((others, features[0].shape[1]))
-    rows = np.concatenate(packages)
+    asked, count, answered = sides[QUERIES], len(split.fitted), len(split.answered)
+    parts = (  # items, their packages, their side, and the reference of each
+        (asked.of_gallery, split.fitted, "English"),
+        (asked.of_queries, split.fitted, QUERIES),
+        (asked.gallery, split.gallery, "English"),
+        (asked.queries[:answered], split.answered, QUERIES),
+    )
+    features, packages, of = zip(*parts, strict=True)
+    of_fitted = np.mean([sides[side].of_queries for side in OTHERS], 0)
+    of_answered = np.mean([sides[side].queries[:answered] for side in OTHERS], 0)
+    none = np.zeros((len(split.gallery) - answered, of_fitted.shape[1]))
+    place = np.arange(sum(map(len, packages)))
+    words = np.concatenate([said[side][rows] for side, rows in zip(of, packages, strict=True)])
     return Case(
         np.concatenate(features),
-        rows,
-        np.arange(len(rows)) < 2 * count,
-        np.arange(len(rows) - answered, len(rows)),
-        np.arange(2 * count, len(rows) - answered),
-        np.isin(np.arange(len(rows)), np.r_[count : 2 * count]),
-        np.stack([np.log(words), disagreement(name, split, rows, packages)], 1),
+        np.concatenate(packages),
+        place < 2 * count,
+        place[len(place) - answered :],
+        place[2 * count : len(place) - answered],
+        (place >= count) & (place < 2 * count),
+        np.stack([np.log(words), agreement(split)], 1),
         np.concatenate([of_fitted, of_fitted, of_answered, none, of_answered]),
     )
 
 
-def disagreement(name: str, split: Any, rows: np.ndarray, packages: list[np.ndarray]) -> np.ndarray:
-    """How alike both encoders see an item: the correlation of its cosines with the fitted items of the other side."""
+def agreement(split: texts.Split) -> np.ndarray:
+    """How alike all encoders see an item: the correlation of its cosines with the fitted items of the other side."""
     seen = []
-    for encoder in texts.ENCODERS:
-        x = texts.sides(texts.embedded(encoder), "German", split).centred()
-        answered = len(split.answered)
-        pairs = (
-            (x.of_gallery, x.of_queries),
-            (x.of_queries, x.of_gallery),
-            (x.gallery, x.of_queries),
-            (x.queries[:answered], x.of_gallery),
-        )
-        cosines = np.concatenate([items @ cohort.T for items, cohort in pairs])
-        seen.append(standard(cosines.T, np.ones(cosines.shape[1], bool)).T)
+    for name in texts.ENCODERS:
+        x = texts.sides(texts.embedded(name), QUERIES, split).centred()
+        asked = x.queries[: len(split.answered)]
+        cosines = [x.of_gallery @ x.of_queries.T, x.of_queries @ x.of_gallery.T]
+        cosines += [x.gallery @ x.of_queries.T, asked @ x.of_gallery.T]
+        every = np.concatenate(cosines)
+        seen.append((every - every.mean(1, keepdims=True)) / every.std(1, keepdims=True))
     found: np.ndarray = (seen[0] * seen[1]).mean(1)
     return found
 
@@ -276,26 +280,16 @@ def main() -> int:
     rows = [
         (name, *row)
         for name, splits in runs.items()
-        for row in lines([{k: v for k, v in learnable(x, *sys.argv[1:])} for x in splits], LEARNABLE)
+        for row in speakers.table([{k: v for k, v in learnable(x, *sys.argv[1:])} for x in splits], LEARNABLE)
     ]
-    texts.write("real_learnable", ("Embeddings", "Confidence", *LEARNABLE), rows)
+    speakers.write("real_learnable", ("Embeddings", "Confidence", *LEARNABLE), rows)
     found = {
         name: [{k: np.array([100 * v]) for k, v in claims(x, *sys.argv[1:])} for x in splits]
         for name, splits in runs.items()
     }
-    columns = [dict(lines(splits, ("points",))) for splits in found.values()]
-    texts.write("real_claims", ("Claim, in points", *runs), ((k, *(c[k] for c in columns)) for k in columns[0]))
+    columns = [dict(speakers.table(splits, ("points",))) for splits in found.values()]
+    speakers.write("real_claims", ("Claim, in points", *runs), ((k, *(c[k] for c in columns)) for k in columns[0]))
     return 0
-
-
-def lines(runs: list[dict[str, np.ndarray]], header: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Rows of a table: means over splits and half widths of their intervals."""
-    for name in runs[0]:
-        values = np.array([run[name] for run in runs])
-        yield (
-            name,
-            *(speakers.cell(*one) for one in zip(header, values.mean(0), speakers.half_width(values), strict=True)),
-        )
 
 
 if __name__ == "__main__":

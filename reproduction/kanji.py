@@ -35,8 +35,8 @@ from peaccel.train.evaluation import scored
 from reproduction.debian import unpack
 from reproduction.ledger import unpacked
 from reproduction.measuring import measure
+from reproduction.speakers import write
 from reproduction.tasks import Part, images
-from reproduction.texts import write
 
 Record = dict[str, Any]
 

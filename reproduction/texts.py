@@ -11,13 +11,12 @@ once, into runs/texts: half an hour.
 from __future__ import annotations
 
 import bz2
-import csv
 import json
 import lzma
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +28,7 @@ import peaccel as pe
 from peaccel._utils.atomic_files import aside
 from peaccel._utils.progress_bar import ProgressBar
 from reproduction.debian import RELEASE, fetched, packages
-from reproduction.speakers import cell, half_width
+from reproduction.speakers import table, write
 
 CACHE = Path(__file__).parents[1] / "runs" / "texts"
 ANSWERED, MISSING, FITTED, OTHERS = (
@@ -39,7 +38,6 @@ ANSWERED, MISSING, FITTED, OTHERS = (
     3000,
 )  # packages; fitted are all that are left with both translations
 WORDS = 24  # of the first paragraph of a description that are read, so that all is embedded in half an hour
-TABLES = Path(__file__).parents[1] / "docs" / "data"
 SPLITS = 5
 COHORT = 100  # the best of the cohort, by which scores are normalised
 DIFFERENT = 100  # pairs of different packages of each query, by which pairs are verified
@@ -355,18 +353,7 @@ def tried(name: str, x: dict[str, np.ndarray]) -> Iterator[tuple[str, ...]]:
     """Rows of the table of scores."""
     for side in QUERIES:
         runs = [{way: judged(found) for way, found in ways(sides(x, side, split))} for split in splits()]
-        for way in runs[0]:
-            values = np.array([run[way] for run in runs])
-            cells = (cell(*one) for one in zip(METRICS, values.mean(0), half_width(values), strict=True))
-            yield (name, side, way, *cells)
-
-
-def write(table: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """A table of the documentation."""
-    with aside(TABLES / f"{table}.csv") as fresh, fresh.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+        yield from ((name, side, *row) for row in table(runs, METRICS))
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from reproduction import kanji, texts
+from reproduction import kanji, speakers
 
 
 def test_characters_are_those_of_jis_level_1():
@@ -67,7 +67,7 @@ def test_a_training_goes_into_a_line_and_what_is_done_is_not_run_again(few, monk
     monkeypatch.setattr(kanji, "glyphs", lambda: few)
     monkeypatch.setattr(kanji, "ROWS", ("cosface",))
     monkeypatch.setattr(kanji, "SPLITS", 1)
-    monkeypatch.setattr(texts, "TABLES", tmp_path)
+    monkeypatch.setattr(speakers, "TABLES", tmp_path)
     assert kanji.main() == 0
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     assert [(x["row"], x["classes"], x["split"]) for x in lines] == [("cosface", 12, 0), ("cosface", 6, 0)]

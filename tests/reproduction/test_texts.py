@@ -1,5 +1,6 @@
 """The parts of `reproduction.texts` and `reproduction.debian` that need neither Debian's archive nor an encoder."""
 
+import csv
 import lzma
 from pathlib import Path
 
@@ -111,6 +112,21 @@ def test_the_archive_is_read_at_the_mirror_that_is_asked_for(monkeypatch):
         ("a", "b (1)", "pool/a.deb"),
         ("d", None, "pool/d.deb"),
     ]
+
+
+def test_the_tables_have_the_rows_and_metrics_of_the_command():
+    """Of each encoder and side of queries each promise, and each way to score."""
+    ways = ["cosine", "cosine, S-norm", "centred cosine", "centred cosine, S-norm", "PLDA", "centred PLDA"]
+    for name, header, each in (
+        ("real_texts_thresholds", texts.PROMISED, [f"{promise:.0%}" for promise in texts.PROMISES]),
+        ("real_texts", ("Encoder", "Queries", "Score", *texts.METRICS), [*ways, "llr of two sides"]),
+    ):
+        with (DOCS / "data" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            shown, *rows = csv.reader(file)
+        assert shown == [*header]
+        assert [row[:3] for row in rows] == [
+            [encoder, side, one] for encoder in texts.ENCODERS for side in texts.QUERIES for one in each
+        ]
 
 
 def test_what_is_missing_is_said_in_one_line(monkeypatch, tmp_path, capsys):
