@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -207,12 +207,12 @@ def of_texts(name: str, seed: int) -> Case:
         (asked.gallery, split.gallery, "English"),
         (asked.queries[:answered], split.answered, QUERIES),
     )
-    features, packages, of = zip(*parts, strict=True)
+    features, packages = ([part[i] for part in parts] for i in (0, 1))
     of_fitted = np.mean([sides[side].of_queries for side in OTHERS], 0)
     of_answered = np.mean([sides[side].queries[:answered] for side in OTHERS], 0)
     none = np.zeros((len(split.gallery) - answered, of_fitted.shape[1]))
     place = np.arange(sum(map(len, packages)))
-    words = np.concatenate([said[side][rows] for side, rows in zip(of, packages, strict=True)])
+    words = np.concatenate([said[side][rows] for _, rows, side in parts])
     return Case(
         np.concatenate(features),
         np.concatenate(packages),
@@ -273,7 +273,7 @@ LEARNABLE = ("AUROC", "Spearman with the distance")
 def main() -> int:
     """Write the tables, of the embeddings that are there."""
     warnings.simplefilter("ignore")
-    cases = {f"texts, {name}": partial(of_texts, name) for name in texts.ENCODERS}
+    cases: dict[str, Callable[[int], Case]] = {f"texts, {name}": partial(of_texts, name) for name in texts.ENCODERS}
     if speakers.CACHE.exists():
         cases["speakers"] = of_speakers
     runs = {name: [build(seed) for seed in range(SPLITS)] for name, build in cases.items()}
@@ -287,7 +287,7 @@ def main() -> int:
         name: [{k: np.array([100 * v]) for k, v in claims(x, *sys.argv[1:])} for x in splits]
         for name, splits in runs.items()
     }
-    columns = [dict(speakers.table(splits, ("points",))) for splits in found.values()]
+    columns = [{name: cell for name, cell in speakers.table(splits, ("points",))} for splits in found.values()]
     speakers.write("real_claims", ("Claim, in points", *runs), ((k, *(c[k] for c in columns)) for k in columns[0]))
     return 0
 

@@ -109,7 +109,7 @@ def glyph(font: ImageFont.FreeTypeFont, character: str) -> NDArray[np.float32]:
     draw = ImageDraw.Draw(image)
     left, top, right, bottom = draw.textbbox((0, 0), character, font=font)
     draw.text(((SIDE - right - left) / 2, (SIDE - bottom - top) / 2), character, fill=255, font=font)
-    return np.asarray(image, np.float32) / 255
+    return np.asarray(np.asarray(image) / 255, np.float32)
 
 
 def lacking(drawn: NDArray[np.float32], font: ImageFont.FreeTypeFont) -> NDArray[np.bool_]:
@@ -148,7 +148,7 @@ def glyphs() -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         with aside(cache) as fresh:
             np.savez_compressed(fresh, images=np.rint(255 * every).astype(np.uint8), kept=kept)
     with np.load(cache) as read:
-        return (read["images"] / 255).astype(np.float32), read["kept"]
+        return read["images"].astype(np.float32) / 255, read["kept"]
 
 
 def parts(every: NDArray[np.float32], kept: NDArray[np.bool_], classes: int, seed: int) -> dict[str, Part]:

@@ -167,10 +167,10 @@ def of_points(x: Speech, fit: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """The name of each way to score utterances by their embeddings, and the scores of those that are not fitted to."""
     yield "cosine", among(pe.Point(x.embeddings[~fit]), "cosine")
     mean = x.embeddings[fit].mean(0)
-    d, cohort = (pe.Point(x.embeddings[rows] - mean) for rows in (~fit, fit))
-    centred = among(d, "cosine")
+    tested, fitted = (pe.Point(x.embeddings[rows] - mean) for rows in (~fit, fit))
+    centred = among(tested, "cosine")
     yield "centred cosine", centred
-    beside = pe.search(d, cohort, COHORT, "cosine")
+    beside = pe.search(tested, fitted, COHORT, "cosine")
     yield "centred cosine, S-norm", pe.normalise_scores(centred, queries=beside, gallery=beside)
     plain = pe.fit_plda(x.embeddings[fit], x.voices[fit], dim=DIRECTIONS)
     yield f"PLDA of {DIRECTIONS} directions", among(plain.transform(x.embeddings[~fit]), plain.score)

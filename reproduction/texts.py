@@ -79,7 +79,8 @@ def drawn(en: dict[str, Package], de: dict[str, Package], fr: dict[str, Package]
     No text stands for two packages, and a translation is another text than what it translates.
     """
     rng = np.random.default_rng(0)
-    whole, alone = [], []
+    whole: list[str] = []
+    alone: list[str] = []
     seen: set[str] = set()
     for name in rng.permutation(sorted(en)):
         one = en[name]
