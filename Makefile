@@ -22,7 +22,7 @@ CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
 .PHONY: help demo test test-all test-rust coverage lock lint lint-rust lint-python train-step fuzz soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing speakers reproduce docs clean build core core-without-cuda wheel sdist test-wheel test-aarch64 release-check
+	metrics choosing speakers texts frozen kanji reproduce docs clean build core core-without-cuda wheel sdist test-wheel test-aarch64 release-check
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -171,8 +171,17 @@ metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (thre
 choosing: build  ## print the tables of docs/score-comparison.md
 	$(BIN)/python -m reproduction.choosing
 
-speakers: build  ## print the tables of docs/speakers.md (needs espeak-ng and Resemblyzer; half an hour at first)
+speakers: build  ## write the table of speakers in docs/real-embeddings.md (needs espeak-ng and Resemblyzer; half an hour at first)
 	$(BIN)/python -W ignore -m reproduction.speakers
+
+texts: build  ## write the tables of docs/real-texts.md (needs two encoders of PyPI, and Debian's archive; an hour at first)
+	$(BIN)/python -m reproduction.texts
+
+frozen: build  ## write what heads learn on those texts and speakers (after both; twenty minutes)
+	$(BIN)/python -m reproduction.frozen
+
+kanji: build  ## train on printed kanji in typefaces of Debian; goes on where it was stopped (two hours)
+	$(BIN)/python -m reproduction.kanji
 
 # maturin finds zig as a module of the python that it finds first.
 wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, into dist/

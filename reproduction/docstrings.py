@@ -168,7 +168,8 @@ def main() -> int:
         return 1
     x = texts()
     halves = [np.random.default_rng(seed).permutation(len(x.queries)) % 2 == 0 for seed in range(SPLITS)]
-    print(*table([measure(x, fit, *sys.argv[1:]) for fit in halves], METRICS), sep="\n")
+    for row in (("", *METRICS), *table([measure(x, fit, *sys.argv[1:]) for fit in halves], METRICS)):
+        print(" | ".join(row))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Speakers by a public encoder: `python -m reproduction.speakers` prints the table of docs/speakers.md, in Markdown.
+"""Speakers by a public encoder: `python -m reproduction.speakers` writes a table of docs/real-embeddings.md.
 
 espeak-ng reads random words in each of its 101 voices, twenty times, at another pitch and pace; 0.5 to 4 s of each are
 kept, under white noise at 0 to 30 dB. Resemblyzer's encoder embeds what its voice activity detection leaves. 60 voices
@@ -10,6 +10,7 @@ once, in a quarter of an hour, and kept in runs/speakers.
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import re
 import shutil
@@ -30,6 +31,7 @@ from peaccel._utils.atomic_files import aside
 from peaccel._utils.progress_bar import ProgressBar
 
 CACHE = Path(__file__).parents[1] / "runs" / "speakers" / "embeddings.npz"
+TABLES = Path(__file__).parents[1] / "docs" / "data"
 UTTERANCES, SECONDS, NOISE = 20, (0.5, 4.0), (0.0, 30.0)
 RATE = 16_000  # of the encoder, in Hz
 SPLITS, FITTED, DIRECTIONS = 5, 60, 40
@@ -125,15 +127,15 @@ def embedded(encoder: Any, waves: list[np.ndarray]) -> np.ndarray:
 # ---- scores ----------------------------------------------------------------------------------------------------------
 
 
-def splits(voices: np.ndarray) -> Iterator[np.ndarray]:
+def splits(voices: np.ndarray, count: int = SPLITS) -> Iterator[np.ndarray]:
     """Which utterances are fitted to, [N] booleans: those of other voices in each split."""
-    for seed in range(SPLITS):
+    for seed in range(count):
         order = np.random.default_rng(seed).permutation(np.unique(voices))
         yield np.isin(voices, order[:FITTED])
 
 
 def judged(scores: np.ndarray, voices: np.ndarray) -> np.ndarray:
-    """EER, TAR at FAR 0.1 % and Recall@1 in per cent, and the AUROC of the best score, of all pairs of utterances."""
+    """The `METRICS` of the scores of all pairs of utterances, [N, N]."""
     pairs = np.triu_indices(len(voices), k=1)
     same = voices[:, None] == voices
     tested = scores[pairs], same[pairs]
@@ -142,7 +144,18 @@ def judged(scores: np.ndarray, voices: np.ndarray) -> np.ndarray:
     right = voices[best] == voices
     auroc = pe.metrics.roc_auc(others.max(1), right)
     tar = pe.metrics.tar_at_far(*tested, 0.001, resamples=1).tar
-    return np.array([100 * pe.metrics.equal_error_rate(*tested), 100 * tar, 100 * right.mean(), auroc])
+    eer = pe.metrics.equal_error_rate(*tested)
+    return np.array([100 * right.mean(), 100 * eer, 100 * tar, 100 * fnir(others, voices), auroc])
+
+
+def fnir(scores: np.ndarray, voices: np.ndarray) -> float:
+    """FNIR at an FPIR of 1 %, where a quarter of the voices is not among those that are searched."""
+    known = np.unique(voices)
+    absent = np.isin(voices, known[: len(known) // 4])
+    searched = scores[:, ~absent]
+    top, right = searched.max(1), voices[~absent][searched.argmax(1)] == voices
+    mates = np.where(right, top, -np.inf)[~absent]
+    return float(pe.metrics.open_set(mates, top[absent]).at_fpir(0.01).fnir)
 
 
 def among(d: Any, score: Any) -> np.ndarray:
@@ -153,6 +166,12 @@ def among(d: Any, score: Any) -> np.ndarray:
 def of_points(x: Speech, fit: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """The name of each way to score utterances by their embeddings, and the scores of those that are not fitted to."""
     yield "cosine", among(pe.Point(x.embeddings[~fit]), "cosine")
+    mean = x.embeddings[fit].mean(0)
+    tested, fitted = (pe.Point(x.embeddings[rows] - mean) for rows in (~fit, fit))
+    centred = among(tested, "cosine")
+    yield "centred cosine", centred
+    beside = pe.search(tested, fitted, COHORT, "cosine")
+    yield "centred cosine, S-norm", pe.normalise_scores(centred, queries=beside, gallery=beside)
     plain = pe.fit_plda(x.embeddings[fit], x.voices[fit], dim=DIRECTIONS)
     yield f"PLDA of {DIRECTIONS} directions", among(plain.transform(x.embeddings[~fit]), plain.score)
     yield f"cosine of {DIRECTIONS} directions", among(plain.transform(x.embeddings[~fit]), "cosine")
@@ -161,7 +180,7 @@ def of_points(x: Speech, fit: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     scores = among(d, plda.score)
     yield "length-normalised PLDA", scores
     beside = pe.search(d, cohort, COHORT, plda.score)
-    yield "the same, adaptive S-norm", pe.normalise_scores(scores, queries=beside, gallery=beside)
+    yield "length-normalised PLDA, S-norm", pe.normalise_scores(scores, queries=beside, gallery=beside)
     yield "length-normalised PLDA, duration and SNR", by_quality(x, fit, scores)
 
 
@@ -188,6 +207,30 @@ def quality(x: Speech, rows: np.ndarray, pairs: Any) -> list[np.ndarray]:
     return [q[rows][pairs[0]] + q[rows][pairs[1]] for q in (np.log(x.seconds), x.snr)]
 
 
+def learned(
+    method: str, features: np.ndarray, labels: np.ndarray, fit: np.ndarray, measured: np.ndarray | None, *more: str
+) -> Any:
+    """The items with the uncertainty that `peaccel fit-head` learns of those that are fitted to."""
+    from peaccel import cli
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        path, run = Path(folder), f"{folder}/head"
+        for part, rows in {"fit": fit, "all": np.ones(len(fit), dtype=bool)}.items():
+            np.save(path / f"{part}.npy", features[rows].astype(np.float32))
+            if measured is not None:
+                np.save(path / f"{part}-covariates.npy", measured[rows])
+        np.save(path / "labels.npy", labels[fit])
+        beside = {
+            part: [] if measured is None else ["--covariates", f"{path}/{part}-covariates.npy"]
+            for part in ("fit", "all")
+        }
+        words = [f"{path}/fit.npy", "--labels", f"{path}/labels.npy", "--method", method, *beside["fit"], "--out", run]
+        cli.main(["fit-head", *words, "--threads", "1", *more])
+        words = ["--run", run, "--features", f"{path}/all.npy", *beside["all"], "--out", f"{path}/d.npz"]
+        cli.main(["embed", *words])
+        return pe.io.read_distribution(path / "d.npz")
+
+
 class Head(NamedTuple):
     """What a head makes of utterances that it was not fitted to."""
 
@@ -202,22 +245,8 @@ def head(x: Speech, fit: np.ndarray, features: np.ndarray, measured: bool, *more
 
     A quarter of the voices that are fitted to is held out by the command; on these its variances are calibrated.
     """
-    from peaccel import cli
-
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        path = Path(folder)
-        of = {"fit": fit, "all": np.ones(len(fit), dtype=bool)}
-        for part, rows in of.items():
-            np.save(path / f"{part}.npy", features[rows].astype(np.float32))
-            np.save(path / f"{part}-covariates.npy", np.stack([np.log(x.seconds), x.snr], 1)[rows])
-        np.save(path / "voices.npy", x.voices[fit])
-        beside = {part: ["--covariates", f"{path}/{part}-covariates.npy"] if measured else [] for part in of}
-        run = f"{path}/head"
-        words = [f"{path}/fit.npy", "--labels", f"{path}/voices.npy", *beside["fit"], "--out", run, "--threads", "1"]
-        cli.main(["fit-head", *words, *more])
-        words = ["--run", run, "--features", f"{path}/all.npy", *beside["all"], "--out", f"{path}/d.npz"]
-        cli.main(["embed", *words])
-        d = pe.io.read_distribution(path / "d.npz")
+    beside = np.stack([np.log(x.seconds), x.snr], 1) if measured else None
+    d = learned("pfe", features, x.voices, fit, beside, *more)
     known = np.unique(x.voices[fit])
     held = np.flatnonzero(np.isin(x.voices, known[: -(-len(known) // 4)]))
     pairs = held[np.stack(np.triu_indices(len(held), k=1), 1)]
@@ -241,6 +270,12 @@ def of_heads(x: Speech, fit: np.ndarray, *more: str) -> Iterator[tuple[str, Head
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
+def half_width(values: np.ndarray) -> np.ndarray:
+    """Of 95 % intervals of means over `SPLITS` runs [S, ...]."""
+    found: np.ndarray = STUDENT * values.std(0, ddof=1) / np.sqrt(len(values))
+    return found
+
+
 def cell(column: str, mean: float, half: float) -> str:
     """A mean and the half width of its interval: of AUROCs and correlations as they are, of all else in per cent."""
     if np.isnan(mean):
@@ -248,40 +283,37 @@ def cell(column: str, mean: float, half: float) -> str:
     return f"{mean:.3f} ± {half:.3f}" if column.startswith(("AUROC", "Spearman")) else f"{mean:.1f} ± {half:.1f}"
 
 
-def table(measured: Iterable[dict[str, np.ndarray]], header: tuple[str, ...]) -> Iterator[str]:
-    """Lines of Markdown from what each split measured, [metrics] by name: means and half widths of 95 % intervals."""
+def table(measured: Iterable[dict[str, np.ndarray]], header: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Rows from what each split measured, [metrics] by name: means and half widths of 95 % intervals."""
     runs = list(measured)
-    yield "| " + " | ".join(("", *header)) + " |"
-    yield "|" + "---|" * (len(header) + 1)
     for name in runs[0]:
         values = np.array([run[name] for run in runs])
-        half = STUDENT * values.std(0, ddof=1) / np.sqrt(len(runs))
-        cells = [cell(*found) for found in zip(header, values.mean(0), half, strict=True)]
-        yield "| " + " | ".join((name, *cells)) + " |"
+        yield name, *(cell(*found) for found in zip(header, values.mean(0), half_width(values), strict=True))
 
 
-METRICS = ("EER", "TAR at FAR 0.1 %", "Recall@1", "AUROC of the best score")
+def write(name: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Write a table of the documentation."""
+    with aside(TABLES / f"{name}.csv") as fresh, fresh.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+METRICS = ("Recall@1", "EER", "TAR at FAR 0.1 %", "FNIR at FPIR 1 %", "AUROC of the best score")
 
 
 def main() -> int:
-    """Print the tables."""
+    """Write the table."""
     if not CACHE.exists() and (shutil.which("espeak-ng") is None or find_spec("resemblyzer") is None):
         print(" ".join(NEEDS.split()))
         return 1
     warnings.simplefilter("ignore")  # of the encoder's libraries
     x = speech()
-    measured: list[dict[str, np.ndarray]] = []
-    seen: list[dict[str, np.ndarray]] = []
+    measured = []
     for fit in splits(x.voices):
-        voices = x.voices[~fit]
-        measured.append({name: judged(scores, voices) for name, scores in of_points(x, fit)})
-        seen.append({})
-        for name, found in of_heads(x, fit, *sys.argv[1:]):
-            measured[-1][name] = judged(found.scores, voices)
-            rank = [pe.metrics.spearman(q[~fit], found.confidence) for q in (x.seconds, x.snr)]
-            seen[-1][name] = np.array(rank)
-    print(*table(measured, METRICS), "", sep="\n")
-    print(*table(seen, ("Spearman of confidence and duration", "Spearman of confidence and SNR")), sep="\n")
+        ways = dict(of_points(x, fit)) | {name: found.scores for name, found in of_heads(x, fit, *sys.argv[1:])}
+        measured.append({name: judged(scores, x.voices[~fit]) for name, scores in ways.items()})
+    write("real_speakers", ("Score", *METRICS), table(measured, METRICS))
     return 0
 
 

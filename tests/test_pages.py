@@ -13,7 +13,7 @@ from benches import charts, record
 
 ROOT = Path(__file__).parent.parent
 # Of which tests of their own hold what is printed, or write files of several blocks.
-OWN = ("galleries", "plda", "speakers", "tables", "thresholds")
+OWN = ("galleries", "plda", "tables", "thresholds")
 ELSEWHERE = {*(f"{name}.md" for name in OWN), *(f"extend/{p.name}" for p in (ROOT / "docs/extend").iterdir())}
 PAGES = {str(p.relative_to(ROOT / "docs")): p for p in (ROOT / "docs").rglob("*.md")}
 BLOCKS = {

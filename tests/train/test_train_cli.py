@@ -161,6 +161,7 @@ def test_a_head_is_fitted_to_features_and_gives_them_their_uncertainty(folder, c
     assert f"by cosine {100 * recall:.2f} % and {100 * precision:.2f} %, " in out
     told = out.splitlines()[-1]
     assert told == f"peaccel embed --run {tmp_path / 'h'} --features f.npy --out sure.npz"
+    assert err.splitlines()[-1] == fit_head.FIRST
     code, out, err = run(capsys, told.removeprefix("peaccel "))
     assert code == 0 and out.startswith(f"mu ({N}, {WIDTH}), "), err
     d = io.read_distribution("sure.npz")

@@ -25,6 +25,8 @@ Head = Literal["pfe", "llr_nce", "scaleface", "dul_reg", "scf", "mls_nce", "vmf_
 HEADS: tuple[str, ...] = get_args(Head)
 """Rows of the table that can learn an uncertainty alone, on given means: their recipes have settings for features."""
 
+FIRST = "Try centring, PLDA and score normalisation first: on real embeddings they gain more (docs/real-embeddings.md)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeadFiles:
@@ -76,6 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     beside = ["--covariates", *map(str, files.covariates)] if files.covariates else []
     words = ["--run", f"{run.out}", "--features", f"{files.features}", *beside, "--out", "sure.npz"]
     print(shlex.join(["peaccel", "embed", *words]))
+    print(FIRST, file=sys.stderr)
 
 
 def check_head(arguments: Sequence[str]) -> None:
