@@ -123,7 +123,7 @@ def _rivals(method: Method, own: Score, held: Distribution, labels: NDArray[np.i
     """The method's own score, the cosine of its means, and of PFE the calibrated likelihood ratio."""
     rivals = {"own": Rival(own), "cosine": Rival(scores.get("cosine"))}
     if method.name == "pfe" and isinstance(held, Normal):
-        fits = fit(held, labels, 0)
+        fits = fit(held, labels, None, 0)
         assert fits.prior is not None
         llr = scores.llr(prior_mean=fits.prior.mean, prior_var=fits.prior.var)
         rivals["llr"] = Rival(llr, fits.calibration)

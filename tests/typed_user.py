@@ -305,6 +305,7 @@ def files(d: pe.Normal[Tensor]) -> None:
         | pe.IsotonicProbability
         | pe.Selection
         | pe.FalseMatchLimit
+        | pe.Threshold
         | pe.ConformalSets
         | pe.Plda
         | float,
@@ -336,7 +337,7 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
     assert_type(ranked.best.score, str)
     choice = pe.choose_threshold(d, None, labels)
     assert_type(choice, pe.ThresholdChoice)
-    assert_type(choice.accept, pe.Selection | pe.FalseMatchLimit | None)
+    assert_type(choice.accept, pe.Threshold | None)
     ids = pe.search(d, d, k=10).ids
     assert_type(pe.metrics.recall_at_k(ids, labels), float)
     assert_type(pe.metrics.hit_at_k(ids, labels), NDArray[np.float64])

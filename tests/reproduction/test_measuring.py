@@ -31,7 +31,7 @@ def part(labels, kind=None, severity=None):
 @pytest.fixture(scope="module")
 def rivals():
     held, labels = normals(1)
-    return measuring._rivals(SimpleNamespace(name="pfe"), pe.scores.mls, held, labels), fit(held, labels, 0)
+    return measuring._rivals(SimpleNamespace(name="pfe"), pe.scores.mls, held, labels), fit(held, labels, None, 0)
 
 
 def test_the_best_score_and_its_margin_are_of_each_score(rivals):

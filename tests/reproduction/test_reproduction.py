@@ -466,7 +466,7 @@ def test_the_calibration_of_validation_items_is_applied_to_queries_and_gallery()
     method = SimpleNamespace(name="pfe")
     rivals = measuring._rivals(method, pe.scores.mls, held, labels)
     found = measuring._by_condition(rivals, queries, items)
-    fits = fit(held, labels, 0)
+    fits = fit(held, labels, None, 0)
     for q, g in measuring.CONDITIONS:
         score, *sides = found[f"{q}/{g} llr calibrated"]
         assert np.array_equal(score.params["prior_var"], fits.prior.var)

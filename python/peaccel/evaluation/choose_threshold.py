@@ -191,7 +191,6 @@ def choose_threshold(
         about=_about(queries, gallery, named, given, truth.grouping, novel is not None, chosen.norm),
         grouping=truth.grouping,
         apart=novel is not None,
-        cost=None,
         confidence=chosen.confidence,
         centre=chosen.centre,
         compared=compared,

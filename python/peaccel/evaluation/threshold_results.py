@@ -163,8 +163,6 @@ class ThresholdChoice:
     """The probability with which each threshold may break its promise."""
     asked: tuple[str, float] | None
     """The promise and its share that were asked for."""
-    cost: CostResult | None
-    """The least detection cost, where it was asked for."""
     results: tuple[ThresholdResult, ...]
     """By promise, and by falling share."""
     coverage: tuple[tuple[float, float], ...]
@@ -180,6 +178,8 @@ class ThresholdChoice:
     counts: Mapping[str, tuple[int, ...]]
     """How many scores lie in each bin: of right answers, of wrong ones, of searches without a mate."""
     seed: int
+    cost: CostResult | None = None
+    """The least detection cost, where it was asked for."""
     confidence: str = "score"
     """The number that thresholds are of: a kind of `pe.answer_confidence`, or "probability"."""
     centre: Centre | None = None
