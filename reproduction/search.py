@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from reproduction.claims import Comparison, values
+from reproduction.claims import FEWEST, Comparison, differences, measured_of
+from reproduction.failures import kept
 from reproduction.ledger import Record
-from reproduction.plan import Cell, Plan, Task, tried
+from reproduction.plan import Cell, Plan, Task, rows_of, trained, tried
+from reproduction.student import LEVEL
 
-__all__ = ["MEASURED", "trials", "variance_of_search"]
-
-MEASURED = ("recall_at_1", "map_at_r")
-"""Beginnings of the names of measures to which validation MAP@R, all that trials have, can be carried over."""
+__all__ = ["called_different", "overlap", "trials", "variance_of_search"]
 
 Records = Mapping[Cell, Record]
 
@@ -27,33 +29,69 @@ def trials(plan: Plan, records: Records, row: str) -> NDArray[np.float64]:
     return 100 * np.array([np.mean([records[cell]["validation"] for cell in trial]) for trial in cells])
 
 
-def variance_of_search(plan: Plan, records: Records, task: Task) -> Callable[[Comparison], float]:
-    """The variance that another search of as many settings gives a difference of rows on a task, in points squared.
+def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], float]:
+    """The variance that another search of as many settings gives a difference of rows, in points squared.
 
-    The best of a row's settings varies as the best of as many drawn from them with replacement. A point of validation
-    MAP@R counts as many points of a measure as it does from row to row, by least squares. Differences within one
-    training have none, and those by measures that trials lack are taken to have none.
+    The best of a row's settings varies in validation MAP@R as the best of as many drawn from them with replacement. How
+    a measure follows is known of common draws, less the row's chosen settings on the same split: by least squares, and
+    what these leave, which is of settings too. Differences within one training and those of common draws have none.
     """
     tried_settings = {row: x for row in plan.rows["numbers"] if len(x := trials(plan, records, row)) > 1}
     variances = {row: _variance_of_best(x) for row, x in tried_settings.items()}
+    last = kept(records)
 
-    def slope(part: str) -> float:
-        means = {row: 100 * np.mean([x.mean() for x in found.values()]) for row in variances
-                 if (found := values(records, row, f"{part}.own", task))}  # fmt: skip
-        best = [tried_settings[row].max() for row in means]
-        return float(np.polyfit(best, list(means.values()), 1)[0]) if len(set(best)) > 1 else 1.0
-
-    slopes = {part: slope(part) for part in MEASURED} if task != "hib" else {}
+    @cache
+    def worth(measure: str) -> tuple[float, float]:
+        """Points of a measure for one of validation MAP@R, and the variance that is left."""
+        moved = []
+        for cell, record in last.items():
+            if cell.drawn:
+                form = "longer" if cell.form == "drawn, longer" else ""
+                chosen = last.get(trained(cell.task, cell.row, cell.split, form))
+                sides = [measured_of(x, measure) for x in (record, chosen) if x is not None]
+                if chosen is not None and sides[0] is not None and sides[1] is not None:
+                    gap = float(sides[0].mean() - sides[1].mean())
+                    moved.append((record["validation"] - chosen["validation"], gap))
+        if len(moved) < FEWEST:
+            return 0.0, 0.0
+        x, y = 100 * np.array(moved).T
+        slope = float(x @ y / (x @ x))
+        return slope, float(np.sum((y - slope * x) ** 2) / (len(x) - 1))
 
     def variance(comparison: Comparison) -> float:
-        part = comparison.of[0].partition(".")[0]
-        if not comparison.trainings or part not in slopes:
+        if not comparison.searched:
             return 0.0
-        shares = [(row, 1 / len(side)) for side in (comparison.left, comparison.right) for row in side]
-        # A form of a row has the row's settings.
-        return slopes[part] ** 2 * sum(share**2 * variances.get(row.partition(" (")[0], 0.0) for row, share in shares)
+        total = 0.0
+        for side, measure in ((comparison.left, comparison.of[0]), (comparison.right, comparison.of[-1])):
+            slope, rest = worth(measure)
+            # A form of a row has the row's settings.
+            best = (variances.get(row.partition(" (")[0]) for row in side)
+            total += sum((slope**2 * x + rest) / len(side) ** 2 for x in best if x is not None)
+        return total
 
     return variance
+
+
+def called_different(plan: Plan, records: Records, task: Task) -> float:
+    """How often a t-test at 5 % would call two equal rows different in Recall@1, whose settings are searched apart.
+
+    The mean over all pairs of rows of a task, with the variances that each pair has over splits and over searches.
+    """
+    variance, last, found = variance_of_search(plan, records), kept(records), []
+    for left, right in combinations(rows_of(plan, task), 2):
+        comparison = Comparison((left,), (right,), ("recall_at_1.own",))
+        x = differences(last, comparison, task)
+        if len(x) >= FEWEST and (over_splits := np.var(x, ddof=1) / len(x)):
+            far = stats.t.ppf(1 - LEVEL / 2, len(x) - 1)
+            found.append(2 * stats.t.sf(far / np.sqrt(1 + variance(comparison) / over_splits), len(x) - 1))
+    return float(np.mean(found)) if found else np.nan
+
+
+def overlap(plan: Plan, task: Task) -> float:
+    """Test items for each training item, of classes or of scans, whichever are more."""
+    sizes = plan.hib.numbers if task == "hib" else plan.numbers
+    train, _, *test = sizes.scan_shares
+    return max(sum(test) / train, sizes.classes[2] / sizes.classes[0])
 
 
 def _variance_of_best(x: NDArray[np.float64]) -> float:

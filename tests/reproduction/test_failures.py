@@ -52,6 +52,14 @@ def test_a_training_has_failed_below_half_of_the_references_median_on_its_split(
     assert line(found, "hard", 0) is None and failed(found, trained("hard", "pfe", 0)) is None
 
 
+def test_a_common_draw_that_failed_is_left_out_and_not_retried():
+    found = splits([0.4, 0.4])
+    draws = [trained("numbers", "pfe", split, "drawn") for split in range(2)]
+    found |= {draws[0]: result(0.19), draws[1]: result(0.21)}
+    assert failed(found, draws[0]) and not list(retries(found))
+    assert draws[0] not in kept(found) and draws[1] in kept(found)
+
+
 def test_what_is_measured_on_test_classes_decides_no_failure():
     found = splits([0.4, 0.1])
     for cell in list(found):
