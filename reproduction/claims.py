@@ -16,7 +16,17 @@ from reproduction.ledger import Record, unpacked
 from reproduction.plan import WHOLE, Cell, Task
 from reproduction.student import LEVEL, WhereMean, holm, where_mean
 
-__all__ = ["Claim", "Comparison", "Decision", "Verdicts", "decided", "differences", "measured_of", "read_claims", "values"]
+__all__ = [
+    "Claim",
+    "Comparison",
+    "Decision",
+    "Verdicts",
+    "decided",
+    "differences",
+    "measured_of",
+    "read_claims",
+    "values",
+]
 
 FEWEST = 5
 """Seeds: fewer know too little of how seeds differ for a verdict."""

@@ -49,23 +49,18 @@ def figures(plan: Plan, last: Records, records: Records) -> Iterator[tuple[str, 
 
 @mpl.rc_context(STYLE)
 def _section(plan: Plan, records: Records, section: Section) -> str | None:
-    """A panel for each task: rows from the best down, a dot with its 95 % interval for each measure.
-
-    Means are over the splits that all rows have, since others are no easier or harder for having more.
-    """
+    """A panel for each task: rows from the best down, a dot with its 95 % interval for each measure."""
     measures = {name: section.measures[name] for name in section.drawn}
-    common = {task: plan.seeds.others for task in section.tasks}
     panels = {task: found for task in section.tasks if (found := measured(plan, records, measures, task))}
     if not panels:
         return None
-    order = _order(next(iter(panels.values())), section.drawn, plan.seeds.others)
+    order = _order(next(iter(panels.values())), section.drawn)
     figure = Figure((9, 1.2 + 0.19 * len(order)), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for ax, (task, found) in zip(axes, panels.items(), strict=True):
         for colour, name in zip(COLOURS, section.drawn, strict=False):
             known = [row for row in order if (row, name) in found]
-            x = [[v for split, v in found[row, name].items() if split < common[task]] for row in known]
-            wheres = [where_mean(points, ABOVE) for points in x]
+            wheres = [where_mean(list(found[row, name].values()), ABOVE) for row in known]
             y = [order.index(row) for row in known]
             reach = [where.high - where.value if where.seeds > 1 else 0 for where in wheres]
             ax.errorbar([w.value for w in wheres], y, xerr=reach, fmt="o", ms=3.5, lw=1, color=colour, label=name)
@@ -76,13 +71,13 @@ def _section(plan: Plan, records: Records, section: Section) -> str | None:
     return _svg(figure)
 
 
-def _order(found: Mapping[tuple[str, str], Mapping[int, float]], names: Sequence[str], splits: int) -> list[str]:
+def _order(found: Mapping[tuple[str, str], Mapping[int, float]], names: Sequence[str]) -> list[str]:
     """Rows by the first measure, those that lack it last."""
     rows = dict.fromkeys(row for row, _ in found)
 
     def mean(row: str) -> float:
         points = found.get((row, names[0]), {})
-        return float(np.mean([x for split, x in points.items() if split < splits])) if points else -np.inf
+        return float(np.mean(list(points.values()))) if points else -np.inf
 
     return sorted(rows, key=mean, reverse=True)
 

@@ -78,7 +78,7 @@ def markdown(plan: Plan, records: Records, of: int, lines: int) -> str:
         *_choice(plan, last, records),
         *_claims(plan, records),
         *_settings(plan, records),
-        *_sections(last),
+        *_sections(plan, last),
         *_defects(),
         *_failures(records),
         *_limits(),
@@ -116,7 +116,8 @@ def _choice(plan: Plan, last: Records, records: Records) -> Iterator[str]:
     yield (
         "A half of the images of both sides are corrupted. First is the best of all rows and scores, a best score "
         "being that of the item found, which needs nothing learned. The last column has those that cannot be told "
-        "from it at 5 % (Holm). Both hold the chance of splits and of another search of settings. `llr` is calibrated."
+        "from it at 5 % (Holm). Both hold the chance of splits and, where common draws tell of it, of another search of "
+        "settings. `llr` is calibrated."
     )
     lines = []
     for purpose in PURPOSES:
@@ -132,7 +133,7 @@ def _first(plan: Plan, last: Records, records: Records, task: Task, purpose: Pur
         return [purpose.name, task, "nothing yet", "", "", "", ""]
 
     def mean(key: tuple[str, str]) -> float:
-        return sign * float(np.mean([x for split, x in found[key].items() if split < plan.seeds.others]))
+        return sign * float(np.mean(list(found[key].values())))
 
     first = max(found, key=mean)
     variance = variance_of_search(plan, records)
@@ -210,9 +211,12 @@ def _remark(claim: Claim, records: Records) -> str:
     found = []
     for comparison in claim.other_forms:
         wheres = (where_mean(differences(records, comparison, task), ABOVE) for task in claim.tasks)
-        numbers = " / ".join(f"{where.value:{'+' if comparison.right else ''}.1f}" for where in wheres if where.seeds)
-        found.append(f"{comparison.text} {numbers}")
-    return ": ".join(filter(None, (claim.remark, ", ".join(found))))
+        known = [where for where in wheres if where.seeds >= FEWEST]
+        if known:
+            numbers = " / ".join(f"{where.value:{'+' if comparison.right else ''}.1f}" for where in known)
+            found.append(f"{comparison.text} {numbers}")
+    text = ": ".join(filter(None, (claim.remark, ", ".join(found))))
+    return text[:1].upper() + text[1:]
 
 
 def _settings(plan: Plan, records: Records) -> Iterator[str]:
@@ -239,8 +243,8 @@ def _settings(plan: Plan, records: Records) -> Iterator[str]:
         yield (
             f"So trainings are compared by {plan.common.draws} draws of settings that are the same for both rows, each "
             "on a split of its own: the mean difference of Recall@1 with its 95 % interval, which holds settings and "
-            "splits (of so many draws). Beside it the difference at the settings that were chosen for each row alone, and that of the "
-            f"recipes' validation MAP@R of numbers. [pairs.csv]({FOLDER}/pairs.csv)"
+            "splits (of so many draws). Beside it the difference at the settings that were chosen for each row alone, "
+            f"and that of the recipes' validation MAP@R of numbers. [pairs.csv]({FOLDER}/pairs.csv)"
         )
         yield _table(("pair", *(f"{task}: {x}" for task in WHOLE for x in ("drawn", "chosen")), "recipes"), lines)
 
@@ -260,11 +264,11 @@ def _pairs(plan: Plan, records: Records) -> list[list[str]]:
     ]
 
 
-def _sections(records: Records) -> Iterator[str]:
+def _sections(plan: Plan, records: Records) -> Iterator[str]:
     yield "## What was measured"
     yield (
-        "In points of a hundred. Figures have means and 95 % intervals over the splits that all rows have, the best "
-        "row first; tables the mean, the deviation, the median and the worst over all splits of a row."
+        f"In points of a hundred, over the {plan.seeds.others} splits that all rows have: figures with 95 % intervals, "
+        "the best row first; tables with the deviation, the median and the worst."
     )
     for title, section in SECTIONS.items():
         yield f"### {title}"
@@ -303,14 +307,14 @@ def _limits() -> Iterator[str]:
         "training classes. Splits are drawn from one pool of scans, so intervals say how other splits of it would come "
         "out, no more. On embeddings of a real encoder ([speakers](speakers.md)) projection, centring and PLDA take "
         "the EER from 23.7 to 8.2 %, and a learned head adds next to nothing.\n"
-        "- **Which training is better.** Differences of a few points between rows are within the search's chance. What "
-        "compares two scores or confidences of the same embeddings (2, 6, 7, 9, 15, 20 to 24, 28) is not touched by "
-        "it.\n"
+        "- **Which training is better.** Differences of a few points between rows are within the search's chance, but "
+        "for common draws. What compares two scores or confidences of the same embeddings (2, 6, 7, 9, 15, 20 to 24, "
+        "28) is not touched by it.\n"
         "- **Confidence.** On numbers the score of the item found tells right answers better than what the dul_reg "
         "rows and pfe learn; on garments so it is for pfe (by llr and mls), and for the dul_reg rows neither is "
         "ahead.\n"
-        "- **Not tried:** gains with thousands of classes (Revisited), images found by text (ScaleFace), distributions "
-        "compared with distributions rather than points (non-isotropic), novel inputs (Bayesian triplet)."
+        "- **Not tried:** gains with thousands of classes (Revisited's first headline), images found by text "
+        "(ScaleFace's largest gain), novel inputs (Bayesian triplet)."
     )
 
 

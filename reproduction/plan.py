@@ -55,11 +55,10 @@ WHOLE: tuple[Task, ...] = ("numbers", "garments")
 """The tasks with all rows and forms, on each of which claims are decided but for those of HIB's own."""
 
 Form = Literal[
-    *("", "published", "longer", "drawn", "drawn, longer", "reference"),
-    *("3 dimensions", "point", "point, 3 dimensions"),
+    "", "published", "longer", "drawn", "drawn, longer", "reference", "3 dimensions", "point", "point, 3 dimensions"
 ]
-"""Of a row: as its recipe is, with published defects, trained longer, with settings drawn alike for all rows, or for the
-line below which others failed; of HIB on its own task, in two dimensions or three, with variances or without."""
+"""Of a row: as its recipe is, with published defects, trained longer, with settings drawn alike for all rows, or for
+the line below which others failed; of HIB on its own task, in two dimensions or three, with variances or without."""
 
 REFERENCE = "cosface"
 """The row whose validation says below what others have failed: its margin is constant, and it never did."""

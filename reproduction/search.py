@@ -34,7 +34,8 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
 
     The best of a row's settings varies in validation MAP@R as the best of as many drawn from them with replacement. How
     a measure follows is known of common draws, less the row's chosen settings on the same split: by least squares, and
-    what these leave, which is of settings too. Differences within one training and those of common draws have none.
+    what these leave, which is of settings too; of measures with few draws nothing. Differences within one training and
+    those of common draws have none.
     """
     tried_settings = {row: x for row in plan.rows["numbers"] if len(x := trials(plan, records, row)) > 1}
     variances = {row: _variance_of_best(x) for row, x in tried_settings.items()}
@@ -55,7 +56,7 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
         if len(moved) < FEWEST:
             return 0.0, 0.0
         x, y = 100 * np.array(moved).T
-        slope = float(x @ y / (x @ x))
+        slope = float(np.linalg.lstsq(x[:, None], y)[0][0])
         return slope, float(np.sum((y - slope * x) ** 2) / (len(x) - 1))
 
     def variance(comparison: Comparison) -> float:

@@ -247,7 +247,10 @@ def searched(plan, moved):
             final["validation"] = of_row
             for draw, (validation, measure) in enumerate(moved) if split < len(moved) else ():
                 if draw == split:
-                    record = {"validation": of_row + validation, "numbers": {"auc.own": final["numbers"]["auc.own"] + measure}}
+                    record = {
+                        "validation": of_row + validation,
+                        "numbers": {"auc.own": final["numbers"]["auc.own"] + measure},
+                    }
                     found[trained("numbers", row, split, "drawn")] = {**record, "recall_at_1": {}, "map_at_r": {}}
     return found
 
@@ -271,7 +274,9 @@ def test_another_search_moves_rows_and_not_the_scores_of_one_training():
     assert 2 * variance(mean) == pytest.approx(one)
     for same in (("pfe", "pfe"), ("pfe (drawn)", "scf (drawn, longer)")):
         assert variance(comparison(*same, (0, INF), of)) == 0
-    verdicts = [decided(found, [claim(comparison("pfe", "scf", (0, INF)))], variance=lambda _, v=v: v) for v in (0.0, 50.0)]
+    verdicts = [
+        decided(found, [claim(comparison("pfe", "scf", (0, INF)))], variance=lambda _, v=v: v) for v in (0.0, 50.0)
+    ]
     assert [x[0].verdict for x in verdicts] == ["held", "not distinguishable"]
 
 

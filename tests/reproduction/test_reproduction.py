@@ -38,6 +38,7 @@ from reproduction.hedging import PICTURE
 from reproduction.page import files
 from reproduction.plan import cells, changes, read_plan, resolved, trained, tried
 from reproduction.sections import FOLDER, SECTIONS, file_of
+from reproduction.sections import measured as measured_of_rows
 from reproduction.tasks import parts
 
 command = partial(run, main=commands.main)
@@ -452,6 +453,16 @@ def test_the_page_is_what_the_program_writes_and_is_read_to_the_end():
         if name.endswith(".csv"):
             assert (PAGE.parent / FOLDER / name).read_text(encoding="utf-8") == content, name
     assert all((PAGE.parent / path).is_file() for path in re.findall(r"\]\((reproduction/[^)]*)\)", text))
+
+
+def test_rows_are_shown_over_the_splits_that_all_of_them_have():
+    level = {**{split: 0.8 for split in range(10)}, **{split: 0.2 for split in range(10, 20)}}
+    records = {
+        trained("numbers", "pfe", split): {"recall_at_1": {"own": ledger.packed(np.full(20, x))}}
+        for split, x in level.items()
+    }
+    found = measured_of_rows(PLAN, records, {"Recall@1": "recall_at_1.own"}, "numbers")
+    assert found == {("pfe", "Recall@1"): dict.fromkeys(range(PLAN.seeds.others), pytest.approx(80))}
 
 
 def test_the_threshold_of_ceda_is_chosen_on_validation_items():
