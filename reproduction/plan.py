@@ -35,6 +35,7 @@ __all__ = [
     "TASKS",
     "WHOLE",
     "Cell",
+    "Form",
     "Plan",
     "cells",
     "changes",

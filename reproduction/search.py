@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from scipy import stats
 from reproduction.claims import FEWEST, Comparison, differences, measured_of
 from reproduction.failures import kept
 from reproduction.ledger import Record
-from reproduction.plan import Cell, Plan, Task, rows_of, trained, tried
+from reproduction.plan import WHOLE, Cell, Form, Plan, Task, rows_of, trained, tried
 from reproduction.student import LEVEL
 
 __all__ = ["called_different", "overlap", "trials", "variance_of_search"]
@@ -34,8 +34,8 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
 
     The best of a row's settings varies in validation MAP@R as the best of as many drawn from them with replacement. How
     a measure follows is known of common draws, less the row's chosen settings on the same split: by least squares, and
-    what these leave, which is of settings too; of measures with few draws nothing. Differences within one training and
-    those of common draws have none.
+    what these leave, which is of settings too but for as much as two trainings differ by without them. Measures with
+    few draws have none, nor have differences within one training and those of common draws.
     """
     tried_settings = {row: x for row in plan.rows["numbers"] if len(x := trials(plan, records, row)) > 1}
     variances = {row: _variance_of_best(x) for row, x in tried_settings.items()}
@@ -47,7 +47,7 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
         moved = []
         for cell, record in last.items():
             if cell.drawn:
-                form = "longer" if cell.form == "drawn, longer" else ""
+                form: Form = "longer" if cell.form == "drawn, longer" else ""
                 chosen = last.get(trained(cell.task, cell.row, cell.split, form))
                 sides = [measured_of(x, measure) for x in (record, chosen) if x is not None]
                 if chosen is not None and sides[0] is not None and sides[1] is not None:
@@ -57,7 +57,15 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
             return 0.0, 0.0
         x, y = 100 * np.array(moved).T
         slope = float(np.linalg.lstsq(x[:, None], y)[0][0])
-        return slope, float(np.sum((y - slope * x) ** 2) / (len(x) - 1))
+        rest = float(np.sum((y - slope * x) ** 2) / (len(x) - 1))
+        return slope, max(0.0, rest - without_settings(measure))
+
+    def without_settings(measure: str) -> float:
+        """The variance over splits of a difference of two rows with chosen settings, the median over neighbours."""
+        chosen = (Comparison((left,), (right,), (measure,)) for left, right in pairwise(plan.common.rows))
+        found = (differences(last, comparison, task) for comparison in chosen for task in WHOLE)
+        known = [np.var(x, ddof=1) for x in found if len(x) >= FEWEST]
+        return float(np.median(known)) if known else 0.0
 
     def variance(comparison: Comparison) -> float:
         if not comparison.searched:
