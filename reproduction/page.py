@@ -215,8 +215,10 @@ def _remark(claim: Claim, records: Records) -> str:
         if known:
             numbers = " / ".join(f"{where.value:{'+' if comparison.right else ''}.1f}" for where in known)
             found.append(f"{comparison.text} {numbers}")
-    text = ": ".join(filter(None, (claim.remark, ", ".join(found))))
-    return text[:1].upper() + text[1:]
+    beside = ", ".join(found)
+    if not claim.remark:
+        return beside[:1].upper() + beside[1:]
+    return ": ".join(filter(None, (claim.remark, beside)))
 
 
 def _settings(plan: Plan, records: Records) -> Iterator[str]:
