@@ -61,7 +61,7 @@ PURPOSES = (
 
 STEADY = 4
 """Rows that are named by the worst of their settings."""
-NAMED = 2
+NAMED = 1
 """Rows that cannot be told from the first and are named."""
 WORDS = {"not distinguishable": "open", "too few seeds": "too few splits"}
 TURNS = "turns with the search"
@@ -236,7 +236,7 @@ def _settings(plan: Plan, records: Records) -> Iterator[str]:
         f"classes the best lies {recipe_to_best:.1f} points above the recipe (median over rows) and "
         f"{best_to_second:.1f} above the second best: more than most rows lie apart. Of two equal rows "
         f"{100 * called_different(plan, records, 'numbers'):.0f} % would be called different in Recall@1 of numbers at "
-        f"5 %. Steadier than a row's best is its worst: there {', '.join(first)} come first, and then {following}. "
+        f"5 %. By a row's worst {', '.join(first)} come first, then {following}. "
         f"[search.csv]({FOLDER}/search.csv)"
     )
     yield f"![MAP@R of each setting that was tried]({FOLDER}/search.svg)"
@@ -298,9 +298,8 @@ def _limits() -> Iterator[str]:
         "training classes. Splits are drawn from one pool of scans, so intervals say how other splits of it would come "
         "out, no more. On embeddings of a real encoder ([speakers](speakers.md)) projection, centring and PLDA take "
         "the EER from 23.7 to 8.2 %, and a learned head adds next to nothing.\n"
-        "- **Which training is better.** Differences of a few points between rows are within the search's chance, but "
-        "for common draws. What compares two scores or confidences of the same embeddings (2, 6, 7, 9, 15, 20 to 24, "
-        "28) is not touched by it.\n"
+        "- **Which training is better.** What compares two scores or confidences of the same embeddings (6, 7, 9, 15, "
+        "20 to 24, 28) is not touched by the search.\n"
         "- **Confidence.** On numbers the score of the item found tells right answers better than what the dul_reg "
         "rows and pfe learn; on garments so it is for pfe (by llr and mls), and for the dul_reg rows neither is "
         "ahead.\n"

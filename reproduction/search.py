@@ -33,9 +33,10 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
     """The variance that another search of as many settings gives a difference of rows, in points squared.
 
     The best of a row's settings varies in validation MAP@R as the best of as many drawn from them with replacement. How
-    a measure follows is known of common draws, less the row's chosen settings on the same split: by least squares, and
-    what these leave, which is of settings too but for as much as two trainings differ by without them. Measures with
-    few draws have none, nor have differences within one training and those of common draws.
+    a measure follows is known of common draws, less the row's chosen settings on the same split: by a line through 0,
+    and what it leaves, which is of settings too but for as much as two trainings differ by without them. Draws further
+    below the chosen settings than the median of the row's trials say nothing of a best one, which is as low in one of
+    64 searches. Measures with few draws have none, nor have differences within one training and those of common draws.
     """
     tried_settings = {row: x for row in plan.rows["numbers"] if len(x := trials(plan, records, row)) > 1}
     variances = {row: _variance_of_best(x) for row, x in tried_settings.items()}
@@ -46,18 +47,20 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
         """Points of a measure for one of validation MAP@R, and the variance that is left."""
         moved = []
         for cell, record in last.items():
-            if cell.drawn:
+            if cell.drawn and cell.row in tried_settings:
                 form: Form = "longer" if cell.form == "drawn, longer" else ""
                 chosen = last.get(trained(cell.task, cell.row, cell.split, form))
                 sides = [measured_of(x, measure) for x in (record, chosen) if x is not None]
                 if chosen is not None and sides[0] is not None and sides[1] is not None:
-                    gap = float(sides[0].mean() - sides[1].mean())
-                    moved.append((record["validation"] - chosen["validation"], gap))
+                    points, of_row = 100 * (record["validation"] - chosen["validation"]), tried_settings[cell.row]
+                    if points >= np.median(of_row) - of_row.max():
+                        moved.append((points, 100 * float(sides[0].mean() - sides[1].mean())))
         if len(moved) < FEWEST:
             return 0.0, 0.0
-        x, y = 100 * np.array(moved).T
-        slope = float(np.linalg.lstsq(x[:, None], y)[0][0])
-        rest = float(np.sum((y - slope * x) ** 2) / (len(x) - 1))
+        x, y = np.array(moved).T
+        # Of least absolute deviations and by their median, since draws break a measure of a few rows altogether.
+        slope = _slope(x, y)
+        rest = float(np.median((y - slope * x) ** 2) / stats.chi2.median(1))
         return slope, max(0.0, rest - without_settings(measure))
 
     def without_settings(measure: str) -> float:
@@ -101,6 +104,16 @@ def overlap(plan: Plan, task: Task) -> float:
     sizes = plan.hib.numbers if task == "hib" else plan.numbers
     train, _, *test = sizes.scan_shares
     return max(sum(test) / train, sizes.classes[2] / sizes.classes[0])
+
+
+def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Of the line through 0 of the least absolute deviations: the median of y / x, each with the weight |x|."""
+    x, y = x[x != 0], y[x != 0]
+    if not len(x):
+        return 0.0
+    order = np.argsort(y / x)
+    weights = np.abs(x[order]).cumsum()
+    return float((y / x)[order][np.searchsorted(weights, weights[-1] / 2)])
 
 
 def _variance_of_best(x: NDArray[np.float64]) -> float:
