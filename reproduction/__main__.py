@@ -24,7 +24,20 @@ from reproduction import ledger
 from reproduction.failures import best_trial, retries
 from reproduction.hedging import PICTURE, draw
 from reproduction.page import files, markdown, plane_of
-from reproduction.plan import REFERENCE, TASKS, WHOLE, Cell, Plan, Task, cells, changes_on, read_plan, resolved, rows_of
+from reproduction.plan import (
+    REFERENCE,
+    TASKS,
+    WHOLE,
+    Cell,
+    Plan,
+    Task,
+    cells,
+    changes_on,
+    common_changes,
+    read_plan,
+    resolved,
+    rows_of,
+)
 from reproduction.running import run
 from reproduction.sections import FOLDER
 from reproduction.workers import workers
@@ -170,6 +183,9 @@ def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Recor
     """Each cell with its changes of the recipe: a trial's own, or those of the row's best trial."""
     best = cache(partial(best_trial, plan, records))
     for cell in wanted:
+        if cell.drawn:
+            yield cell, common_changes(cell.row, cell.split, plan.search.within)
+            continue
         own: Task = "hib" if cell.task == "hib" else "numbers"
         trial = (cell.trial or 0) if cell.searches else best(cell.row, own)
         if trial is not None:

@@ -16,7 +16,17 @@ from reproduction.ledger import Record, unpacked
 from reproduction.plan import WHOLE, Cell, Task
 from reproduction.student import LEVEL, WhereMean, holm, where_mean
 
-__all__ = ["Claim", "Comparison", "Decision", "decided", "differences", "read_claims", "values"]
+__all__ = [
+    "Claim",
+    "Comparison",
+    "Decision",
+    "Verdicts",
+    "decided",
+    "differences",
+    "measured_of",
+    "read_claims",
+    "values",
+]
 
 FEWEST = 5
 """Seeds: fewer know too little of how seeds differ for a verdict."""
@@ -40,9 +50,14 @@ class Comparison:
     """In a word or two, of a form that is shown and decides nothing."""
 
     @property
-    def trainings(self) -> bool:
-        """Whether trainings of different rows are compared, not two measures of the same ones."""
-        return self.left != self.right
+    def drawn(self) -> bool:
+        """Whether all rows have common draws of settings."""
+        return all(" (drawn" in row for row in self.left + self.right)
+
+    @property
+    def searched(self) -> bool:
+        """Whether rows are compared whose settings were searched for each alone, not two measures of the same ones."""
+        return self.left != self.right and not self.drawn
 
     def __str__(self) -> str:
         """Such as "recall_at_1.own of pfe less that of scf"."""
@@ -65,8 +80,8 @@ class Claim:
     comparisons: tuple[Comparison, ...]
     primary: bool = False
     """Whether its rows are trained on more splits."""
-    one_is_enough: bool = False
-    """Whether one of its comparisons is enough to hold it; else it takes all of them."""
+    enough: int | None = None
+    """How many of its comparisons hold it; None for all."""
     tasks: tuple[Task, ...] = WHOLE
     """On each of which it is decided."""
     remark: str = ""
@@ -105,6 +120,18 @@ class Decision:
         return _said(self.inside, self.beyond, min(self.inside, self.beyond))
 
 
+@dataclass(frozen=True)
+class Verdicts:
+    """Decisions on the claims of a task, in the same order."""
+
+    final: Sequence[Decision]
+    without_retries: Sequence[Decision]
+    with_search: Sequence[Decision]
+    """With the search of settings as a source of chance."""
+    with_overlap: Sequence[Decision]
+    """With Nadeau and Bengio's correction for splits that overlap."""
+
+
 @cache
 def read_claims() -> tuple[Claim, ...]:
     """The claims of docs/claims.md."""
@@ -113,19 +140,20 @@ def read_claims() -> tuple[Claim, ...]:
 
 def values(records: Records, row: str, measure: str, task: Task = "numbers") -> dict[int, NDArray[np.float64]]:
     """A measure of a row by the seed of the split, [C] of each class or [1] of all, where it is there."""
-    part, _, name = measure.partition(".")
     found = {}
     for cell, record in records.items():
-        if (
-            row.startswith(cell.row)
-            and cell.name == row
-            and cell.task == task
-            and cell.measured
-            and name in record[part]
-        ):
-            x = record[part][name]
-            found[cell.split] = unpacked(x) if isinstance(x, str) else np.array([x])
+        if row.startswith(cell.row) and cell.name == row and cell.task == task and cell.measured:
+            x = measured_of(record, measure)
+            if x is not None:
+                found[cell.split] = x
     return found
+
+
+def measured_of(record: Record, measure: str) -> NDArray[np.float64] | None:
+    """A measure of a training, [C] of each class or [1] of all; None where it is not there."""
+    part, _, name = measure.partition(".")
+    x = record[part].get(name)
+    return unpacked(x) if isinstance(x, str) else None if x is None else np.array([x])
 
 
 def differences(records: Records, comparison: Comparison, task: Task = "numbers") -> list[float]:
@@ -147,22 +175,23 @@ def decided(
     claims: Sequence[Claim],
     task: Task = "numbers",
     variance: Callable[[Comparison], float] = lambda _: 0.0,
+    overlap: float = 0.0,
 ) -> tuple[Decision, ...]:
     """Decide every claim of a task, where its comparisons have `FEWEST` seeds, of one training of each row and split.
 
-    A claim of several comparisons holds if all of them do: its p is their largest, which needs no correction
-    (intersection-union). It is reversed if any of them is, whose smallest p counts as often as there are comparisons.
-    Of a claim that one comparison is enough for it is the other way round. The smaller of both p is corrected by Holm
+    A claim of n comparisons holds if as many of them do as are `enough`, k: its p is their k-th smallest, n - k + 1
+    times. Of all, that is the largest as it stands, of any the smallest as often as there are. It is reversed if more
+    than n - k of them are: that p is the (n - k + 1)-th smallest, k times. The smaller of both p is corrected by Holm
     over all claims of the task; those that have too few seeds count among them with p = 1. Differences have a
-    `variance` beside that over splits, such as that of settings.
+    `variance` beside that over splits, such as that of settings, and an `overlap` of splits.
 
     References
     ----------
-    Berger, Multiparameter Hypothesis Testing and Acceptance Sampling, Technometrics 1982, for intersection-union tests.
+    Benjamini and Heller, Screening for Partial Conjunction Hypotheses, Biometrics 2008.
     """
     claims = [claim for claim in claims if task in claim.tasks]
     found = [
-        tuple(where_mean(differences(records, c, task), c.between, variance(c)) for c in claim.comparisons)
+        tuple(where_mean(differences(records, c, task), c.between, variance(c), overlap) for c in claim.comparisons)
         for claim in claims
     ]
     together = [_together(claim, own) for claim, own in zip(claims, found, strict=True)]
@@ -179,10 +208,10 @@ def _together(claim: Claim, own: Sequence[WhereMean]) -> tuple[float, float]:
     """p of the claim's holding and of its being reversed; NaN of too few seeds."""
     if min(where.seeds for where in own) < FEWEST:
         return np.nan, np.nan
-    inside, beyond = [where.inside for where in own], [where.beyond for where in own]
-    if claim.one_is_enough:
-        return min(1.0, len(own) * min(inside)), max(beyond)
-    return max(inside), min(1.0, len(own) * min(beyond))
+    enough = claim.enough or len(own)
+    spare = len(own) - enough
+    inside, beyond = sorted(where.inside for where in own), sorted(where.beyond for where in own)
+    return min(1.0, (spare + 1) * inside[enough - 1]), min(1.0, enough * beyond[spare])
 
 
 def _said(inside: float, beyond: float, p: float) -> Verdict:

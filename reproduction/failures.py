@@ -78,15 +78,25 @@ def best_trial(plan: Plan, records: Records, row: str, task: Task = "numbers") -
 
 
 def retries(records: Records) -> Iterator[Cell]:
-    """The one retry of each first attempt that failed, from an initialisation that was fixed before."""
+    """The one retry of each first attempt that failed, from an initialisation that was fixed before.
+
+    Of common draws there is none: nobody keeps settings that failed.
+    """
     for cell in records:
-        if cell.measured and not cell.attempt and failed(records, cell):
+        if cell.measured and not cell.drawn and not cell.attempt and failed(records, cell):
             yield trained(cell.task, cell.row, cell.split, cell.form, attempt=1)
 
 
 def kept(records: Records, retried: bool = True) -> dict[Cell, Record]:
-    """Final numbers, one training of each row and split: the retry where there is one, or the first attempt always."""
-    found = {cell: record for cell, record in records.items() if cell.measured and not cell.attempt}
+    """Final numbers, one training of each row and split: the retry where there is one, or the first attempt always.
+
+    Common draws that failed are left out.
+    """
+    found = {
+        cell: record
+        for cell, record in records.items()
+        if cell.measured and not cell.attempt and not (cell.drawn and failed(records, cell))
+    }
     if retried:
         for cell, record in records.items():
             first = trained(cell.task, cell.row, cell.split, cell.form)

@@ -19,7 +19,7 @@ from reproduction.plan import WHOLE, Cell, Plan, Task, rows_of
 from reproduction.search import trials
 from reproduction.sections import SECTIONS, Section, file_of, measured
 from reproduction.student import where_mean
-from reproduction.tables import ABOVE
+from reproduction.tables import ABOVE, pairs
 
 __all__ = ["figures", "forest"]
 
@@ -45,27 +45,24 @@ def figures(plan: Plan, last: Records, records: Records) -> Iterator[tuple[str, 
             yield file_of(title, "svg"), text
     if text := _search(plan, records):
         yield "search.svg", text
+    if text := _pairs(plan, last, records):
+        yield "pairs.svg", text
 
 
 @mpl.rc_context(STYLE)
 def _section(plan: Plan, records: Records, section: Section) -> str | None:
-    """A panel for each task: rows from the best down, a dot with its 95 % interval for each measure.
-
-    Means are over the splits that all rows have, since others are no easier or harder for having more.
-    """
+    """A panel for each task: rows from the best down, a dot with its 95 % interval for each measure."""
     measures = {name: section.measures[name] for name in section.drawn}
-    common = {task: plan.seeds.others for task in section.tasks}
     panels = {task: found for task in section.tasks if (found := measured(plan, records, measures, task))}
     if not panels:
         return None
-    order = _order(next(iter(panels.values())), section.drawn, plan.seeds.others)
+    order = _order(next(iter(panels.values())), section.drawn)
     figure = Figure((9, 1.2 + 0.19 * len(order)), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for ax, (task, found) in zip(axes, panels.items(), strict=True):
         for colour, name in zip(COLOURS, section.drawn, strict=False):
             known = [row for row in order if (row, name) in found]
-            x = [[v for split, v in found[row, name].items() if split < common[task]] for row in known]
-            wheres = [where_mean(points, ABOVE) for points in x]
+            wheres = [where_mean(list(found[row, name].values()), ABOVE) for row in known]
             y = [order.index(row) for row in known]
             reach = [where.high - where.value if where.seeds > 1 else 0 for where in wheres]
             ax.errorbar([w.value for w in wheres], y, xerr=reach, fmt="o", ms=3.5, lw=1, color=colour, label=name)
@@ -76,13 +73,13 @@ def _section(plan: Plan, records: Records, section: Section) -> str | None:
     return _svg(figure)
 
 
-def _order(found: Mapping[tuple[str, str], Mapping[int, float]], names: Sequence[str], splits: int) -> list[str]:
+def _order(found: Mapping[tuple[str, str], Mapping[int, float]], names: Sequence[str]) -> list[str]:
     """Rows by the first measure, those that lack it last."""
     rows = dict.fromkeys(row for row, _ in found)
 
     def mean(row: str) -> float:
         points = found.get((row, names[0]), {})
-        return float(np.mean([x for split, x in points.items() if split < splits])) if points else -np.inf
+        return float(np.mean(list(points.values()))) if points else -np.inf
 
     return sorted(rows, key=mean, reverse=True)
 
@@ -113,6 +110,34 @@ def _search(plan: Plan, records: Records) -> str | None:
     ax.set_xlabel("MAP@R of validation classes in points, mean of three splits")
     _lined(ax, order)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    return _svg(figure)
+
+
+@mpl.rc_context(STYLE)
+def _pairs(plan: Plan, last: Records, records: Records) -> str | None:
+    """Differences of pairs of rows: by common draws with their intervals, at chosen settings and at recipes."""
+    found = [pair for pair in pairs(plan, last, records) if pair.drawn.seeds > 1]
+    if not found:
+        return None
+    names = list(dict.fromkeys(pair.name for pair in found))
+    figure = Figure((9, 1.2 + 0.19 * len(names)), layout="constrained")
+    panels = [task for task in WHOLE if any(pair.task == task for pair in found)]
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for ax, task in zip(axes, panels, strict=True):
+        own = [pair for pair in found if pair.task == task]
+        y = [names.index(pair.name) for pair in own]
+        drawn = [pair.drawn for pair in own]
+        reach = [where.high - where.value for where in drawn]
+        ax.plot([pair.recipe for pair in own], y, "D", ms=4, color=COLOURS[1], label="recipes, validation MAP@R")
+        ax.plot([pair.chosen.value for pair in own], y, "o", ms=7, mfc="none", color="black", label="chosen settings")
+        ax.errorbar(
+            [w.value for w in drawn], y, xerr=reach, fmt="o", ms=3.5, lw=1, color=COLOURS[0], label="common draws"
+        )
+        ax.axvline(0, color="#888888", lw=0.7)
+        ax.set_title(task)
+        _lined(ax, names)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return _svg(figure)
 
 

@@ -99,6 +99,9 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
     if method.name in BY_CONDITION and isinstance(held, Normal):
         queries["clean"], items["clean"] = seen(query.clean), seen(gallery.clean)
         ranked |= _by_condition(rivals, queries, items)
+    elif isinstance(held, Normal | VonMisesFisher):
+        for name in ("cosine", "mls"):
+            ranked[f"mixed/mixed {name}"] = (scores.get(name), queries["mixed"], items["mixed"])
     record: Record = {"recall_at_1": {}, "map_at_r": {}, "numbers": {}}
     for name, (score, q, g) in ranked.items():
         depth = int(np.bincount(gallery.labels).max()) if radius is None else int(truth[0].sizes().max())

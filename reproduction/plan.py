@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 import optuna
 
 from peaccel._utils import config
@@ -33,10 +35,12 @@ __all__ = [
     "TASKS",
     "WHOLE",
     "Cell",
+    "Form",
     "Plan",
     "cells",
     "changes",
     "changes_on",
+    "common_changes",
     "read_plan",
     "resolved",
     "rows_of",
@@ -51,9 +55,11 @@ TASKS: tuple[Task, ...] = ("numbers", "garments", "hard", "places", "hib")
 WHOLE: tuple[Task, ...] = ("numbers", "garments")
 """The tasks with all rows and forms, on each of which claims are decided but for those of HIB's own."""
 
-Form = Literal["", "published", "longer", "reference", "3 dimensions", "point", "point, 3 dimensions"]
-"""Of a row: as its recipe is, with published defects, trained longer, or for the line below which others failed; of HIB
-on its own task, in two dimensions or three, with variances or without."""
+Form = Literal[
+    "", "published", "longer", "drawn", "drawn, longer", "reference", "3 dimensions", "point", "point, 3 dimensions"
+]
+"""Of a row: as its recipe is, with published defects, trained longer, with settings drawn alike for all rows, or for
+the line below which others failed; of HIB on its own task, in two dimensions or three, with variances or without."""
 
 REFERENCE = "cosface"
 """The row whose validation says below what others have failed: its margin is constant, and it never did."""
@@ -100,6 +106,17 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Common:
+    """Draws of settings that are the same for all rows, on the tasks of `WHOLE`."""
+
+    draws: AtLeast1
+    """Each of which is trained on a split of its number."""
+    rows: tuple[str, ...]
+    longer: tuple[str, ...]
+    """Rows that are trained as `Plan.longer` says."""
+
+
+@dataclass(frozen=True)
 class Hedging:
     """HIB on its own task."""
 
@@ -119,6 +136,7 @@ class Plan:
 
     search: Search
     seeds: Seeds
+    common: Common
     references: AtLeast1
     """Trainings of `REFERENCE` on each split beside its own, from other initialisations."""
     batch_share: Positive
@@ -173,6 +191,11 @@ class Cell:
         return f"{self.row} ({self.form})" if self.form else self.row
 
     @property
+    def drawn(self) -> bool:
+        """Whether its settings are a common draw, that of its split's number."""
+        return self.form.startswith("drawn")
+
+    @property
     def searches(self) -> bool:
         """Whether it is of the search: a trial, or a reference on a split of trials."""
         return self.split >= TRIAL_SPLIT
@@ -219,6 +242,10 @@ def cells(plan: Plan) -> Iterator[Cell]:
         for trial in range(plan.search.trials):
             yield from (tried(row, trial, number) for row in plan.rows["numbers"])
         yield from (tried("hib", trial, number, "hib") for trial in range(plan.trials("hib")))
+    for task in WHOLE:
+        for draw in range(plan.common.draws):
+            yield from (trained(task, row, draw, "drawn") for row in plan.common.rows)
+            yield from (trained(task, row, draw, "drawn, longer") for row in plan.common.longer)
     for split in range(max(plan.seeds.primary, plan.seeds.others)):
         for task in TASKS:
             forms: list[tuple[str, Form]] = [(row, "") for row in rows_of(plan, task)]
@@ -261,16 +288,46 @@ def changes(row: str, trial: int, within: float) -> dict[str, Any]:
         return {}
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=zlib.crc32(row.encode())))
-    space: dict[str, optuna.distributions.BaseDistribution] = {}
+    space: dict[str, optuna.distributions.BaseDistribution] = {
+        key: optuna.distributions.FloatDistribution(low, high, log=log)
+        for key, (low, high, log) in _narrowed(row, within).items()
+    }
+    for _ in range(trial):
+        asked = study.ask(space)
+    return _nested(asked.params)
+
+
+@cache
+def common_changes(row: str, draw: int, within: float) -> dict[str, Any]:
+    """Settings of a common draw, nested, over those of the recipe.
+
+    Where a setting lies in its range is drawn by the last part of its name, of stages' rates by their order too: rows
+    that share a range share the value.
+    """
+    drawn, seen = {}, Counter[str]()
+    for key, (low, high, log) in _narrowed(row, within).items():
+        name = key.rpartition(".")[2]
+        place = np.random.default_rng((draw, seen[name], zlib.crc32(name.encode()))).random()
+        seen[name] += 1
+        drawn[key] = float(low * (high / low) ** place if log else low + (high - low) * place)
+    return _nested(drawn)
+
+
+def _narrowed(row: str, within: float) -> dict[str, tuple[float, float, bool]]:
+    """Ranges of a row's settings, those of logarithms within a factor of the recipe's own, and whether they are."""
+    found = {}
     for key, (low, high, log) in ranges(row).items():
         if log:
             own = attrgetter(key)(recipe(row, "mnist")[1])
             low, high = max(low, own / within), min(high, own * within)  # noqa: PLW2901  (the range, narrowed)
-        space[key] = optuna.distributions.FloatDistribution(low, high, log=log)
-    for _ in range(trial):
-        asked = study.ask(space)
+        found[key] = (low, high, log)
+    return found
+
+
+def _nested(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their dotted names as mappings in mappings."""
     nested: dict[str, Any] = {}
-    for key, value in asked.params.items():
+    for key, value in params.items():
         over: Any = value
         for part in reversed(key.split(".")):
             over = {part: over}
@@ -289,7 +346,7 @@ def variation(plan: Plan, cell: Cell) -> Variation:
     """In what a cell's form differs from the recipe."""
     if cell.task == "hib":
         return Variation(settings=plan.hib.forms[cell.form])
-    forms = {"published": plan.published, "longer": plan.longer}
+    forms = {"published": plan.published, "longer": plan.longer, "drawn, longer": plan.longer}
     return forms[cell.form][cell.row] if cell.form in forms else Variation()
 
 

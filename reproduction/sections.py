@@ -201,10 +201,15 @@ def names_of(plan: Plan, task: Task) -> Iterator[str]:
 def measured(
     plan: Plan, records: Records, measures: Mapping[str, str], task: Task
 ) -> dict[tuple[str, str], dict[int, float]]:
-    """Points of a hundred by split, of each row of a task and each measure that it has."""
+    """Points of a hundred by split, of each row of a task and each measure that it has.
+
+    Of the splits that all rows have: others are harder, or easier.
+    """
     found = {}
     for row in names_of(plan, task):
         for name, measure in measures.items():
-            if points := {split: 100 * float(x.mean()) for split, x in values(records, row, measure, task).items()}:
+            by_split = values(records, row, measure, task)
+            points = {split: 100 * float(x.mean()) for split, x in by_split.items() if split < plan.seeds.others}
+            if points:
                 found[row, name] = points
     return found

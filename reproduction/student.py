@@ -30,12 +30,14 @@ class WhereMean:
     """p of the mean's lying in the range or on its bound: small where it lies beyond."""
 
 
-def where_mean(differences: Sequence[float], between: tuple[float, float], variance: float = 0.0) -> WhereMean:
+def where_mean(
+    differences: Sequence[float], between: tuple[float, float], variance: float = 0.0, overlap: float = 0.0
+) -> WhereMean:
     """Test by Student's t where the mean of differences lies, one of each seed.
 
-    Of a range with one bound, both p are those of a two-sided test of a mean on the bound. A range with two bounds
-    holds the mean if two one-sided tests, one of each bound, both say so: the larger p stands as it is, since the mean
-    can lie beyond one of them only. That it lies beyond one of two counts twice.
+    It lies inside a range, or beyond it, at 5 % where its whole 95 % interval does: a mean on a bound is said to lie
+    inside in one of 40 cases, and beyond in another. Of one bound these are a two-sided test, of two the larger p of
+    two one-sided tests, doubled.
 
     Parameters
     ----------
@@ -45,22 +47,26 @@ def where_mean(differences: Sequence[float], between: tuple[float, float], varia
         The least and the greatest; -inf or inf where there is no bound.
     variance
         Of the mean, beside that over seeds: of what is the same for all of them, such as settings.
+    overlap
+        Test items for each training item, where seeds draw both from one pool and so are not independent; 0 where they
+        are taken to be.
 
     References
     ----------
+    Nadeau and Bengio, Inference for the Generalization Error, Machine Learning 2003, for the overlap.
+
     Schuirmann, A Comparison of the Two One-Sided Tests Procedure and the Power Approach for Assessing the Equivalence
     of Average Bioavailability, Journal of Pharmacokinetics and Biopharmaceutics 1987.
     """
     x = np.asarray(differences, np.float64)
     if len(x) < 2:
         return WhereMean(len(x), float(x.mean()) if len(x) else np.nan, *[np.nan] * 4)
-    mean, error = float(x.mean()), float(np.sqrt(x.var(ddof=1) / len(x) + variance))
+    mean, error = float(x.mean()), float(np.sqrt(x.var(ddof=1) * (1 / len(x) + overlap) + variance))
     reach = float(stats.t.ppf(1 - LEVEL / 2, len(x) - 1)) * error
     bounds = [(bound, side) for bound, side in zip(between, (1, -1), strict=True) if np.isfinite(bound)]
     into = [_p(side * (mean - bound), error, len(x)) for bound, side in bounds]
     out = [_p(side * (bound - mean), error, len(x)) for bound, side in bounds]
-    inside = min(1.0, 2 * into[0]) if len(bounds) == 1 else max(into)
-    return WhereMean(len(x), mean, mean - reach, mean + reach, inside, min(1.0, 2 * min(out)))
+    return WhereMean(len(x), mean, mean - reach, mean + reach, min(1.0, 2 * max(into)), min(1.0, 2 * min(out)))
 
 
 def _p(distance: float, error: float, seeds: int) -> float:
@@ -99,7 +105,7 @@ def seeds_needed(distance: float, deviation: float, claims: int = 1, *, equivale
     equivalence
         By two one-sided tests, which both have to say so.
     """
-    level = LEVEL / claims if equivalence else LEVEL / claims / 2
+    level = LEVEL / claims / 2
     power = 1 - (1 - POWER) / 2 if equivalence else POWER
     seeds = 2
     while True:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from reproduction.claims import Comparison, Decision, differences
+from reproduction.claims import Comparison, Verdicts, differences, read_claims
 from reproduction.failures import rates
 from reproduction.ledger import Record
 from reproduction.plan import TASKS, WHOLE, Cell, Plan, Task
@@ -16,7 +17,7 @@ from reproduction.search import trials
 from reproduction.sections import LOWER_IS_BETTER, SECTIONS, file_of, measured
 from reproduction.student import WhereMean, where_mean
 
-__all__ = ["ABOVE", "claims_table", "interval", "tables"]
+__all__ = ["ABOVE", "Pair", "claims_table", "interval", "pairs", "tables"]
 
 Records = Mapping[Cell, Record]
 Table = Sequence[Sequence[object]]
@@ -37,6 +38,7 @@ def tables(plan: Plan, last: Records, records: Records) -> Iterator[tuple[str, s
     yield "defects.csv", _text(_defects(plan, last))
     yield "failures.csv", _text(_failures(records))
     yield "search.csv", _text(_search(plan, records))
+    yield "pairs.csv", _text(_pairs(plan, last, records))
 
 
 def _section(plan: Plan, records: Records, measures: Mapping[str, str], tasks: Sequence[Task]) -> Table:
@@ -47,6 +49,48 @@ def _section(plan: Plan, records: Records, measures: Mapping[str, str], tasks: S
             lower = measures[name].removeprefix("numbers.").startswith(LOWER_IS_BETTER)
             deviation = x.std(ddof=1) if len(x) > 1 else np.nan
             lines.append((task, row, name, len(x), x.mean(), deviation, np.median(x), x.max() if lower else x.min()))
+    return lines
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Recall@1 of a row less that of another."""
+
+    task: Task
+    name: str
+    drawn: WhereMean
+    """By common draws of settings."""
+    chosen: WhereMean
+    """By the settings that were chosen for each."""
+    recipe: float
+    """The recipes' validation MAP@R of numbers; NaN of rows that are trained longer."""
+
+
+def pairs(plan: Plan, last: Records, records: Records) -> Iterator[Pair]:
+    """Each pair of rows that claims compare by common draws, on each task."""
+    for claim in read_claims():
+        for comparison in claim.comparisons + claim.other_forms:
+            if not comparison.drawn or comparison.of != ("recall_at_1.own",):
+                continue
+            rows = [side[0] for side in (comparison.left, comparison.right)]
+            names = [row.replace(" (drawn, longer)", " (longer)").removesuffix(" (drawn)") for row in rows]
+            chosen = Comparison((names[0],), (names[1],), comparison.of)
+            recipes = [trials(plan, records, name) for name in names]
+            recipe = recipes[0][0] - recipes[1][0] if all(len(x) for x in recipes) else np.nan
+            for task in claim.tasks:
+                wheres = [where_mean(differences(last, c, task), ABOVE) for c in (comparison, chosen)]
+                yield Pair(task, " less ".join(names), wheres[0], wheres[1], float(recipe))
+
+
+def _pairs(plan: Plan, last: Records, records: Records) -> Table:
+    lines: list[Sequence[object]] = [
+        ("task", "pair", "draws", "drawn", "low", "high", "p", "splits", "chosen", "low", "high", "recipe")
+    ]
+    for pair in pairs(plan, last, records):
+        x, taken = pair.drawn, pair.chosen
+        p = min(x.inside, x.beyond)
+        ends = (taken.seeds, taken.value, taken.low, taken.high)
+        lines.append((pair.task, pair.name, x.seeds, x.value, x.low, x.high, p, *ends, pair.recipe))
     return lines
 
 
@@ -80,18 +124,19 @@ def _search(plan: Plan, records: Records) -> Table:
     return lines
 
 
-def claims_table(by_task: Mapping[Task, tuple[Sequence[Decision], Sequence[Decision], Sequence[Decision]]]) -> str:
-    """Differences that claims are decided by: as they are, without retries, and with the search's chance."""
+def claims_table(by_task: Mapping[Task, Verdicts]) -> str:
+    """Differences that claims are decided by: as they are, without retries, with the search, with splits' overlap."""
     lines: list[Sequence[object]] = [
         ("claim", "task", "difference", "claimed from", "to", "splits", "found", "low", "high", "p", "p with search",
-         "found without retries", "verdict of the claim", "p of the claim, by Holm"),
+         "p with overlap", "found without retries", "verdict of the claim", "p of the claim, by Holm"),
     ]  # fmt: skip
-    for task, decisions in by_task.items():
-        for decision, first, searched in zip(*decisions, strict=True):
+    for task, verdicts in by_task.items():
+        ways = (verdicts.final, verdicts.without_retries, verdicts.with_search, verdicts.with_overlap)
+        for decision, *others in zip(*ways, strict=True):
             claim = decision.claim
-            rows = zip(claim.comparisons, decision.comparisons, first.comparisons, searched.comparisons, strict=True)
-            for comparison, where, without, moved in rows:
-                p = (min(x.inside, x.beyond) for x in (where, moved))
+            rows = zip(claim.comparisons, decision.comparisons, *(x.comparisons for x in others), strict=True)
+            for comparison, where, without, moved, overlapping in rows:
+                p = (min(x.inside, x.beyond) for x in (where, moved, overlapping))
                 found = (where.seeds, where.value, where.low, where.high, *p, without.value)
                 lines.append(
                     (

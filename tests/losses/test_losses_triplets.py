@@ -115,6 +115,17 @@ def test_bayesian_triplet_is_the_mean_of_listed_triplets(kind, loss, bound):
     close(loss(only_violating=True, **options)(d, LABELS), listed[violating].mean(), leaves)
 
 
+def test_where_triplets_hold_the_variance_of_a_far_positive_falls_most():
+    """It counts as distance to the anchor: why a confidence learned of all triplets may be upside down."""
+    mu, labels = torch.zeros(6, 32, dtype=torch.float64), torch.tensor([0, 0, 0, 1, 1, 1])
+    mu[1, 0], mu[2, 0], mu[3:, 1] = 0.2, 1.0, 2.0
+    logs = torch.full((6,), math.log(0.02), dtype=torch.float64, requires_grad=True)
+    d = pe.Normal(mu, logs.exp())
+    (pull,) = torch.autograd.grad(BayesianTriplet(margin=0.0)(d, labels), logs)
+    assert pull[2] > pull[0] > pull[1] > pull[3] > 0 and pull[2] > 5 * pull[1]
+    assert (pe.triplet_probability(d[[1]], d[[2]], d[[3]]) > 0.99).all()
+
+
 def equation_12(a, p, n):
     """The main paper's variance of tau."""
     (ma, va), (mp, vp), (mn, vn) = ((d.mu, d.var[:, None]) for d in (a, p, n))

@@ -12,7 +12,8 @@ from reproduction import ledger, running
 from reproduction.claims import Claim, Comparison, decided
 from reproduction.failures import failed, kept, line, rates, retries
 from reproduction.page import files, markdown
-from reproduction.plan import cells, read_plan, resolved, trained, tried
+from reproduction.plan import cells, common_changes, read_plan, resolved, trained, tried
+from reproduction.tables import pairs
 
 QUICK = read_plan(quick=True)
 
@@ -50,6 +51,14 @@ def test_a_training_has_failed_below_half_of_the_references_median_on_its_split(
         found[trained("numbers", "cosface", 0, form)] = result(0.01)
     assert line(found, "numbers", 0) == 0.2
     assert line(found, "hard", 0) is None and failed(found, trained("hard", "pfe", 0)) is None
+
+
+def test_a_common_draw_that_failed_is_left_out_and_not_retried():
+    found = splits([0.4, 0.4])
+    draws = [trained("numbers", "pfe", split, "drawn") for split in range(2)]
+    found |= {draws[0]: result(0.19), draws[1]: result(0.21)}
+    assert failed(found, draws[0]) and not list(retries(found))
+    assert draws[0] not in kept(found) and draws[1] in kept(found)
 
 
 def test_what_is_measured_on_test_classes_decides_no_failure():
@@ -108,6 +117,26 @@ def test_the_page_has_both_verdicts():
     assert "| 18 | HIB's uncertainty follows corruption | numbers held" in markdown(read_plan(), found, 100, 100)
 
 
+def test_the_page_compares_trainings_by_common_draws_beside_chosen_settings_and_recipes():
+    plan, found = read_plan(), splits([0.4] * 6) | splits([0.4] * 6, "pfe_vmf")
+    for row, level, by_draw in (("pfe", 0.4, 0.0), ("pfe_vmf", 0.3, 0.2)):
+        for draw in range(6):
+            found[trained("numbers", row, draw, "drawn")] = result(0.4, 0.4 + by_draw * (draw % 2))
+        for trial in range(plan.search.trials):
+            for split in range(plan.search.splits):
+                found[tried(row, trial, split)] = {**result(level), "numbers": {}}
+    pair = next(pair for pair in pairs(plan, kept(found), found) if pair.name == "pfe_vmf less pfe")
+    assert (pair.drawn.seeds, pair.drawn.value, pair.chosen.value) == (6, pytest.approx(10), 0)
+    assert pair.recipe == pytest.approx(-10) and pair.drawn.high - 10 == pytest.approx(2.571 * 10.95 / 6**0.5, abs=0.01)
+    text, written = markdown(plan, found, 100, 100), files(plan, found)
+    assert "numbers,pfe_vmf less pfe,6,10,-1.496,21.5,0.07559,6,0,0,0,-10\n" in written["pairs.csv"]
+    assert "pairs.svg" in written and "(1 of 40 pairs have some)" in text and "pairs.svg" in text
+    claims = csv.DictReader(io.StringIO(written["claims.csv"]))
+    own = next(line for line in claims if line["difference"] == "recall_at_1.own: pfe_vmf (drawn) less pfe (drawn)")
+    assert own["splits"] == "6" and own["p"] == own["p with search"] and float(own["p"]) < float(own["p with overlap"])
+    assert "| 1 | Normal and vMF are on par | too few draws |" in text  # of the other pairs
+
+
 def test_the_share_that_fails_has_an_exact_interval():
     assert [(rate.name, rate.trained, rate.failed) for rate in rates(splits([0.4] * 20))] == [
         ("cosface", 20, 0),
@@ -130,7 +159,7 @@ def test_the_page_shows_means_medians_the_worst_seed_and_what_failed():
     text, tables = markdown(read_plan(), retried, 100, 101), files(read_plan(), retried)
     assert "numbers,pfe,Recall@1,6,48.5,4.163,50.2,40\n" in tables["retrieval.csv"]
     assert "numbers,pfe,6,1,16.67,0.8512,58.18,0,1,0\n" in tables["failures.csv"]
-    assert "Of 12 first trainings 1 failed; pfe on numbers in 1 of 6" in text
+    assert "of 12 first trainings 1 failed; pfe on numbers in 1 of 6" in text
     assert "how other splits of it would come out, no more" in text and f"{101 - 25} of 101 lines" in text
     # Of an error the worst seed is the greatest.
     for split in range(6):
@@ -145,7 +174,8 @@ def test_retries_are_run_after_all_others_and_shown(monkeypatch, capsys, tmp_pat
     bad = trained("numbers", "pfe", 1)
     for cell in cells(QUICK):
         told = result(0.1 if cell == bad else 0.4) if cell.measured else {**result(0.4), "numbers": {}}
-        ledger.append(results, cell, {**told, "settings": resolved(QUICK, cell, {})[2]})
+        changed = common_changes(cell.row, cell.split, QUICK.search.within) if cell.drawn else {}
+        ledger.append(results, cell, {**told, "settings": resolved(QUICK, cell, changed)[2]})
     asked = []
 
     def carried(plan, task, wanted, path, until):

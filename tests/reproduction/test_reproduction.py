@@ -38,10 +38,12 @@ from reproduction.hedging import PICTURE
 from reproduction.page import files
 from reproduction.plan import cells, changes, read_plan, resolved, trained, tried
 from reproduction.sections import FOLDER, SECTIONS, file_of
+from reproduction.sections import measured as measured_of_rows
 from reproduction.tasks import parts
 
 command = partial(run, main=commands.main)
 PLAN = read_plan()
+common = partial(plan.common_changes, within=PLAN.search.within)
 tried_settings = partial(changes, within=PLAN.search.within)
 QUICK = read_plan(quick=True)
 PAGE, LEDGER = (Path(__file__).parents[2] / path for path in ("docs/reproduction.md", "reproduction/results.jsonl"))
@@ -76,7 +78,7 @@ def test_cells_are_told_apart_and_the_search_comes_first():
     assert len(set(every)) == len(every)
     final = [not cell.searches for cell in every]
     assert final == sorted(final)
-    splits = [cell.split for cell in every if not cell.searches]
+    splits = [cell.split for cell in every if not cell.searches and not cell.drawn]
     assert splits == sorted(splits) and set(splits) == set(range(PLAN.seeds.primary))
     trials = {(cell.row, cell.trial, cell.split) for cell in every if cell.trial is not None and cell.task != "hib"}
     assert len(trials) == 34 * 6 * 3 and {split for _, _, split in trials} == {1000, 1001, 1002}
@@ -109,6 +111,23 @@ def test_what_was_chosen_is_what_final_cells_train_with(monkeypatch):
     assert asked == {final: tried_settings("pfe", 4), trial: tried_settings("pfe", 2)}
 
 
+def test_rows_that_share_a_range_share_a_common_draw():
+    """By the place of each setting in its range, whatever else a row has."""
+    draws = [partial(common, draw=draw) for draw in range(PLAN.common.draws)]
+    for left, right in (("pfe", "pfe_vmf"), ("scf", "scf_normal"), ("el_nivmf", "el_vmf"), ("arcface", "cosface")):
+        for drawn in draws:
+            assert drawn(left) == drawn(right) and drawn(left)
+    assert len({str(drawn("pfe")) for drawn in draws}) == PLAN.common.draws
+    for drawn in draws:
+        one, other = drawn("dul_reg"), drawn("dul_reg_cls")
+        assert one["classifier"] == other["classifier"] and one["regress"] == other["regress"]
+        assert one["classify"] == other["draw"] and one["classify"] != one["regress"]
+        nivmf, l2 = (attrgetter("temperature")(recipe(row, "mnist")[1]) for row in ("nivmf", "l2_nca"))
+        assert drawn("nivmf")["temperature"] / nivmf == pytest.approx(drawn("l2_nca")["temperature"] / l2)
+    cell = trained("garments", "pfe", 3, "drawn")
+    assert dict(commands._chosen(PLAN, [cell], {})) == {cell: draws[3]("pfe")}
+
+
 def test_rows_of_primary_comparisons_have_more_splits():
     compared = {
         row
@@ -116,8 +135,12 @@ def test_rows_of_primary_comparisons_have_more_splits():
         if c.primary
         for comparison in c.comparisons
         for row in comparison.left + comparison.right
+        if not comparison.drawn
     }
-    assert set(PLAN.primary) == compared
+    # Those that common draws compare were so before, and what is trained longer is beside them in the first table.
+    compared |= {cell.name.replace("drawn, ", "").removesuffix(" (drawn)") for cell in cells(PLAN) if cell.drawn}
+    compared |= {f"{row} (longer)" for row in PLAN.longer} | {"arcface", "el_nivmf (published)"}
+    assert set(PLAN.primary) <= compared
     splits = {}
     for cell in cells(PLAN):
         if cell.measured:
@@ -125,7 +148,8 @@ def test_rows_of_primary_comparisons_have_more_splits():
     assert (PLAN.seeds.primary, PLAN.seeds.others) == (20, 10)
     for (task, name), own in splits.items():
         whole = task in ("numbers", "garments")
-        assert own == set(range(20 if whole and name in compared else 10)), f"{task} {name}"
+        draws = 20 if whole and name in PLAN.primary else PLAN.common.draws if "(drawn" in name else 10
+        assert own == set(range(draws)), f"{task} {name}"
     assert {name for task, name in splits if task == "garments"} == {name for task, name in splits if task == "numbers"}
 
 
@@ -155,7 +179,6 @@ def test_rows_that_are_trained_longer_are_trained_as_long_as_dul_reg_cls():
     def epochs(cell):
         return sum(x.epochs for x in vars(resolved(PLAN, cell, {})[1]).values() if hasattr(x, "epochs"))
 
-    assert set(PLAN.longer) == {"cosface", "dul_cls"}
     for row in PLAN.longer:
         right, longer = trained("numbers", row, 0), trained("numbers", row, 0, "longer")
         assert epochs(right) < epochs(longer) == epochs(trained("numbers", "dul_reg_cls", 0))
@@ -346,7 +369,7 @@ def written(path, plan, leave_out=()):
         if cell in leave_out:
             continue
         record = {
-            "settings": resolved(plan, cell, {})[2],
+            "settings": resolved(plan, cell, common(cell.row, cell.split) if cell.drawn else {})[2],
             "commit": "0" * 40,
             "machine": "made up",
             "seconds": 1.0,
@@ -386,8 +409,8 @@ def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
     words = ("--quick", "--results-out", str(results), "--hours", "1e-9")
     code, _, _ = command(capsys, *words)
     assert code == 0 and missing not in ledger.read(results)
-    # Without its search a row has no settings to show numbers of.
-    total, of_row = len(list(cells(QUICK))), sum(cell.row == "pfe" for cell in cells(QUICK))
+    # Without its search a row has no settings to show numbers of, but for common draws.
+    total, of_row = len(list(cells(QUICK))), sum(cell.row == "pfe" and not cell.drawn for cell in cells(QUICK))
     assert f"{total - of_row} of {total} trainings" in (tmp_path / "page.md").read_text()
 
 
@@ -430,6 +453,16 @@ def test_the_page_is_what_the_program_writes_and_is_read_to_the_end():
         if name.endswith(".csv"):
             assert (PAGE.parent / FOLDER / name).read_text(encoding="utf-8") == content, name
     assert all((PAGE.parent / path).is_file() for path in re.findall(r"\]\((reproduction/[^)]*)\)", text))
+
+
+def test_rows_are_shown_over_the_splits_that_all_of_them_have():
+    level = {**{split: 0.8 for split in range(10)}, **{split: 0.2 for split in range(10, 20)}}
+    records = {
+        trained("numbers", "pfe", split): {"recall_at_1": {"own": ledger.packed(np.full(20, x))}}
+        for split, x in level.items()
+    }
+    found = measured_of_rows(PLAN, records, {"Recall@1": "recall_at_1.own"}, "numbers")
+    assert found == {("pfe", "Recall@1"): dict.fromkeys(range(PLAN.seeds.others), pytest.approx(80))}
 
 
 def test_the_threshold_of_ceda_is_chosen_on_validation_items():
