@@ -30,7 +30,7 @@ def table(name: str) -> list[dict[str, str]]:
 def charts() -> dict[str, str]:
     """The texts of all charts, by the names of their files."""
     with mpl.rc_context(STYLE):
-        return {"summary.svg": _summary(), "losses.svg": _losses(), "sizes.svg": _sizes()}
+        return {"summary.svg": _summary(), "losses.svg": _losses(), "sizes.svg": _sizes(), "recall.svg": _recall()}
 
 
 def _summary() -> str:
@@ -84,9 +84,28 @@ def _sizes() -> str:
     return _labelled(figure, ax, [row["items"] for row in others])
 
 
+def _recall() -> str:
+    """Recall of a reranked search against its time, by index; a point for each shortlist."""
+    figure = Figure((6, 3), layout="constrained")
+    ax = figure.subplots()
+    for i, index in enumerate(dict.fromkeys(row["index"] for row in table("recall"))):
+        rows = [row for row in table("recall") if row["index"] == index]
+        x, y = ([float(row[name]) for row in rows] for name in ("us a query", "recall of the best ten"))
+        ax.plot(x, y, "os"[i] + "-", color=COLOURS[i + 1], label=index, markersize=4)
+        for row, at in zip(rows, zip(x, y, strict=True), strict=True):
+            ax.annotate(row["shortlist"], at, xytext=(3, -9), textcoords="offset points", fontsize=7)
+    ax.set(xscale="log", xlabel="us a query, one thread", ylabel="share of the true best ten")
+    ax.legend(frameon=False)
+    return _written(figure)
+
+
 def _labelled(figure: Figure, ax: Axes, labels: Sequence[str]) -> str:
     ax.set_yticks(range(len(labels)), ["\n".join(textwrap.fill(x, 60) for x in y.split("\n")) for y in labels])
     ax.set_ylim(len(labels) - 0.5, -0.5)
+    return _written(figure)
+
+
+def _written(figure: Figure) -> str:
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata={"Date": None})
     return stream.getvalue()

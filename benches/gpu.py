@@ -2,9 +2,10 @@
 
 The rows are those of `benches.rows.gpu`, in the grammar of `benches.table`. How they are timed: the device is put to
 sleep, a call goes on the stream between two events, and the time from one to the other is the device's alone, since all
-all of the call's work was waiting for it. That the first event has not passed when the host is done proves it. Where it
-has, since a side asks the device for a value on its way or takes longer to launch, all sides of the row are timed
-again with the host, from the call until the device is done. Before each call the caches are filled with other data. Medians of 15 calls after 3 to warm up, the sides in turn; under five minutes.
+of the call's work was waiting for it. That the first event has not passed when the host is done proves it. Where it
+has, since a side asks the device for a value on its way or takes longer to launch, all sides of the row are timed again
+with the host, from the call until the device is done. Before each call the caches are filled with other data. Medians
+of 15 calls after 3 to warm up, the sides in turn; under five minutes.
 
 Needs torch and numpy only. FOLDER/<gpu>.json is written after each row; what it has of other rows stays, so that each
 group can be run in a process of its own. `--rehearse` runs all of it on the CPU in small sizes, which shows that the

@@ -1,8 +1,9 @@
-"""What a first stage finds of the true best ten: `python -m benches.recall [--quick]` prints one Markdown table.
+"""What a first stage finds of the true best ten: `python -m benches.recall [--quick] [--curve]` prints a table.
 
 The true best ten are those of an exact search by the score. A row is the share of them among the first 10, 50, 100, 500
 of a first stage: cosine, or the surrogate features of the score. All sets but the digits are drawn from the model that
-the score assumes, with variances that really made the noise; nothing here is a trained model.
+the score assumes, with variances that really made the noise; nothing here is a trained model. `--curve`: recall and
+time of a search by the length of its shortlist, which also sets how much of the index is looked at.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ QUERIES = 200
 INDEXES = ("Flat", "HNSW32", "IVF256,Flat", "PQ32np", "IVF256,PQ32np")  # np: no minute of polysemous training
 PROBES = 16  # of the 256 lists
 PAST = "surrogate of past queries"
+CURVE = (10, 25, 50, 100, 200, 400)
 HEADER = ("set", "score", "index", "first stage", "width", *(f"@{n}" for n in SHORTLISTS))
 
 
@@ -123,6 +126,24 @@ def row(of: Set, index: str, first_stage: str) -> str:
     return line(of.name, of.score, index, first_stage, reranker.index.d, *cells)
 
 
+def curve(rows: int) -> Iterator[str]:
+    """Recall and microseconds a query by shortlist, one thread, of isotropic normals under two indexes."""
+    gallery, queries = normals("isotropic", rows, 128, 0.5)
+    true = pe.search(queries, gallery, K).ids
+    yield line("gallery", "index", "shortlist", "recall of the best ten", "us a query")
+    for index in ("HNSW32", "IVF256,Flat"):
+        reranker = pe.FaissReranker.build(gallery, index)
+        for shortlist in CURVE:
+            times = []
+            for _ in range(5):
+                start = perf_counter()
+                found = reranker.search(queries, K, shortlist=shortlist).ids
+                times.append(perf_counter() - start)
+            recall = np.mean([np.isin(t, f).mean() for t, f in zip(true, found, strict=True)])
+            name = f"{rows:,} isotropic normals, D = 128"
+            yield line(name, index, shortlist, f"{recall:.4f}", f"{1e6 * np.median(times) / QUERIES:.0f}")
+
+
 def line(*cells: Any) -> str:
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
@@ -131,10 +152,16 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benches.recall", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="10 000 items in place of 50 000")
+    parser.add_argument("--curve", action="store_true", help="recall and time by shortlist, 200,000 items")
     options = parser.parse_args()
     if faiss is None:
         print("benches.recall needs FAISS: pip install peaccel[faiss]")
         return 1
+    if options.curve:
+        faiss.omp_set_num_threads(1)
+        pe.set_num_threads(1)
+        print(*curve(10_000 if options.quick else 200_000), sep="\n", flush=True)
+        return 0
     print(line(*HEADER), line(*["---"] * len(HEADER)), sep="\n")
     for each in sets(options.quick):
         for index in each.indexes:

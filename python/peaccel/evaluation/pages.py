@@ -100,7 +100,13 @@ def choice(found: ScoreChoice) -> list[report.Section]:
         "over equal uncertainties": [None if s.worth is None else _ends(s.worth) for s in found.scores],
     }
     return [
-        *tables(found.tables(), (f"{found.sentence()} {found.summary()}",), explained(RankedScore), 2),
+        *tables(
+            found.tables(),
+            (f"{found.sentence()} {found.summary()}",),
+            explained(RankedScore),
+            text_columns=2,
+            chosen=found.scores.index(found.best),
+        ),
         report.Section(
             "Gains of Recall@1",
             "Intervals that hold for all scores at once: right of 0 a score is better than cosine on these items, or "
@@ -116,14 +122,18 @@ def choice(found: ScoreChoice) -> list[report.Section]:
 
 
 def tables(
-    found: Mapping[str, Table], about: Sequence[str], columns: Mapping[str, str], text_columns: int = 1
+    found: Mapping[str, Table],
+    about: Sequence[str],
+    columns: Mapping[str, str],
+    text_columns: int = 1,
+    chosen: int | None = None,
 ) -> list[report.Section]:
-    """Each table with a text above it, and what its columns mean below."""
+    """Each table with a text above it, what its columns mean below, and the row that was chosen marked, if any."""
     shown = []
     for text, (title, (header, rows)) in zip(about, found.items(), strict=True):
         names = {("R@k %" if name.startswith("R@") else name): None for name in header}
         explained = {name: columns[name] for name in names if name in columns}
-        shown.append(report.Section(title, text, report.Table(header, rows, text_columns, explained)))
+        shown.append(report.Section(title, text, report.Table(header, rows, text_columns, explained, chosen)))
     return shown
 
 
