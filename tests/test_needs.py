@@ -138,12 +138,8 @@ def _():
     ids = 900 - np.arange(60)
     found = pe.FaissReranker(index_of("IDMap,Flat", ids), ITEMS).search(QUERIES, 4, shortlist=60)
     np.testing.assert_array_equal(found.ids, ids[pe.search(QUERIES, ITEMS, 4).ids])
-
-
-@need("an IVF index whose ids are no rows asks for them")
-def _():
-    with pytest.raises(ValueError, match="ids must be those that index returns, such as 9"):
-        pe.FaissReranker(index_of("IVF1,Flat", 900 + np.arange(60)), ITEMS)
+    with pytest.raises(ValueError, match=r"ids must be those that index returns, such as [89]\d\d"):
+        pe.FaissReranker(index_of("IVF1,Flat", ids), ITEMS)
 
 
 @need("several photographs of a person are one answer")
