@@ -296,8 +296,8 @@ def _limits() -> Iterator[str]:
     yield (
         "- **Other images, networks and sizes.** One small convolutional network, strips of 28 x 84 pixels, 600 "
         "training classes. Splits are drawn from one pool of scans, so intervals say how other splits of it would come "
-        "out, no more. On embeddings of a real encoder ([speakers](real-embeddings.md)) projection, centring and PLDA take "
-        "the EER from 23.7 to 8.2 %, and a learned head adds next to nothing.\n"
+        "out, no more. On embeddings of a real encoder ([speakers](real-embeddings.md)) projection, centring and PLDA "
+        "take the EER from 23.7 to 8.2 %, and a learned head adds next to nothing.\n"
         "- **Which training is better.** What compares two scores or confidences of the same embeddings (6, 7, 9, 15, "
         "20 to 24, 28) is not touched by the search.\n"
         "- **Confidence.** On numbers the score of the item found tells right answers better than what the dul_reg "

@@ -685,7 +685,7 @@ def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_ac
         ("--queries q.npy --out o", "expected one of these together: --embeddings --labels; "),
         ("--embeddings q.npy --labels yg.npy --out o", "choose_threshold: labels has shape (560,), expected (660,)"),
         (f"{OF_POINTS} --p-target 0.01", "--p-target is of --pairs and --trial-list"),
-        ("--pairs pairs.csv --p-target 2 --out o", "choose_pair_threshold: p_target is 2.0, expected a number between 0"),
+        ("--pairs pairs.csv --p-target 2 --out o", "choose_pair_threshold: p_target is 2.0, expected"),
         ("--pairs pairs.csv --p-target 0.01 --far 1% --out o", "expected one target, found --far and --p-target"),
         ("--pairs pairs.csv --far 1% --c-miss 10 --out o", "--c-miss and --c-fa go with --p-target"),
         ("--pairs pairs.csv --fpir 1% --out o", "--fpir is of searches; of --pairs it is --far"),

@@ -376,7 +376,7 @@ def test_each_column_is_explained_under_its_table(folder, capsys):
         ("--embeddings e.npz --labels none.npy --out o", "none.npy: no such file"),
         ("--embeddings e.npz --labels y.npy --out y.npy", "--out is y.npy, a file, expected a folder"),
         ("--embeddings e.npz --labels y.npy --scores llr --out o", "llr: prior_var must be given"),
-        ("--embeddings e.npz --labels y.npy --calibration prior.json --out o", "prior.json: is a prior, expected a calibration"),
+        ("--embeddings e.npz --labels y.npy --calibration prior.json --out o", "prior.json: is a prior, expected"),
         ("--embeddings e.npz --labels y.npy --images y.npy --out o", "y.npy: has shape (180,), expected (180, H, W)"),
         ("--embeddings e.npz --labels images.npy --out o", "images.npy: labels has shape (180, 6, 9) and dtype uint8"),
     ],
