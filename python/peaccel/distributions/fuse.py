@@ -41,26 +41,26 @@ def fuse(d: D, groups: ArrayLike, rule: str | None = None, *, names: Literal[Tru
 def fuse(d: Any, groups: ArrayLike, rule: str | None = None, *, names: bool = False) -> Any:
     """One item for each group of items, such as the images of one template.
 
-    ========  =====================  ===================================================================================
-    rule      of                     the fused item
-    ========  =====================  ===================================================================================
-    product   Normal (its default)   The normalised product of the densities: var = 1 / sum(1 / var_i) and
+    =========  ====================  ===================================================================================
+    rule       of                    the fused item
+    =========  ====================  ===================================================================================
+    product    Normal (its default)  The normalised product of the densities: var = 1 / sum(1 / var_i) and
                                      mu = var sum(mu_i / var_i). Right for independent measurements of one position;
                                      n items of one variance have a fused variance n times smaller.
-    pfe       Normal                 As published with PFE: mu = sum(w_i mu_i) with w_i = (1 / var_i) / sum(1 / var_i),
+    pfe        Normal                As published with PFE: mu = sum(w_i mu_i) with w_i = (1 / var_i) / sum(1 / var_i),
                                      then of unit length; var = min(var_i) per dimension. What is wrong in it: the
                                      variance is of the best image alone, as if the others had said nothing, and of mu
                                      before the change of its length.
-    natural   VonMisesFisher (its    The normalised product of the densities, by natural parameters:
-              default)               kappa mu = sum(kappa_i mu_i). Opposite directions cancel.
-    direction Point (its default)    The mean of the directions, of unit length: lengths, by which cosine ranks nothing,
+    natural    VonMisesFisher (its   The normalised product of the densities, by natural parameters:
+               default)              kappa mu = sum(kappa_i mu_i). Opposite directions cancel.
+    direction  Point (its default)   The mean of the directions, of unit length: lengths, by which cosine ranks nothing,
                                      do not count. A row of zeros has no direction, and counts for nothing.
-    mean      all (the default of    The mean of every array: of means or directions, which then get unit length if
-              the others)            they are directions, and of var, kappa or scale. It says how sure a typical item of
+    mean       all (the default of   The mean of every array: of means or directions, which then get unit length if
+               the others)           they are directions, and of var, kappa or scale. It says how sure a typical item of
                                      the group is, whatever the group's size. Of points: with their lengths.
-    max       Scaled                 As mean, with the largest scale.
-    harmonic  Scaled                 As mean, with the harmonic mean of the scales.
-    ========  =====================  ===================================================================================
+    max        Scaled                As mean, with the largest scale.
+    harmonic   Scaled                As mean, with the harmonic mean of the scales.
+    =========  ====================  ===================================================================================
 
     Where items of a group are without any doubt (var = 0, in a dimension, or kappa = inf), the product and the natural
     rule are of these alone, with equal shares, and without any doubt themselves.

@@ -257,7 +257,7 @@ class Threshold:
     score
         The `Score.fingerprint` of the score that the threshold is of; empty where it is not known.
     normalisation
-        The norm of its scores, as `Ranking.normalisation`.
+        The norm of its scores, as a ranking's ``normalisation``.
     confidence
         The number that it is of: a kind of `answer_confidence`, or "probability", the logistic one of `weights`.
     weights
