@@ -85,17 +85,22 @@ def _sizes() -> str:
 
 
 def _recall() -> str:
-    """Recall of a reranked search against its time, by index; a point for each shortlist."""
-    figure = Figure((6, 3), layout="constrained")
-    ax = figure.subplots()
+    """Recall and time of a reranked search by the length of its shortlist."""
+    figure = Figure((9, 2.6), layout="constrained")
+    panels = figure.subplots(1, 2)
+    names = {"recall of the best ten": "share of the true best ten", "us a query": "us a query, one thread"}
     for i, index in enumerate(dict.fromkeys(row["index"] for row in table("recall"))):
         rows = [row for row in table("recall") if row["index"] == index]
-        x, y = ([float(row[name]) for row in rows] for name in ("us a query", "recall of the best ten"))
-        ax.plot(x, y, "os"[i] + "-", color=COLOURS[i + 1], label=index, markersize=4)
-        for row, at in zip(rows, zip(x, y, strict=True), strict=True):
-            ax.annotate(row["shortlist"], at, xytext=(3, -9), textcoords="offset points", fontsize=7)
-    ax.set(xscale="log", xlabel="us a query, one thread", ylabel="share of the true best ten")
-    ax.legend(frameon=False)
+        x = [int(row["shortlist"]) for row in rows]
+        for ax, name in zip(panels, names, strict=True):
+            y = [float(row[name]) for row in rows]
+            ax.plot(x, y, "os"[i] + "-", color=COLOURS[i + 1], label=index, markersize=4)
+    for ax, label in zip(panels, names.values(), strict=True):
+        ax.set(xscale="log", xlabel="shortlist", ylabel=label)
+        ax.set_xticks(x, map(str, x))
+        ax.minorticks_off()
+    panels[1].set_ylim(0)
+    panels[1].legend(frameon=False)
     return _written(figure)
 
 

@@ -130,11 +130,12 @@ def test_matches_in_every_form_from_functions_and_files(match, tmp_path, monkeyp
         assert (pairs.scores.tolist(), pairs.match.tolist()) == (SCORES, [True, False, True, False]), path
 
 
-def test_what_says_neither_yes_nor_no_is_named():
+def test_what_says_neither_yes_nor_no_is_named(tmp_path):
     with pytest.raises(ValueError, match="choose_pair_threshold: match have maybe in row 1, expected booleans"):
         pe.choose_pair_threshold(SCORES, ["yes", "maybe", "no", "no"])
     with pytest.raises(ValueError, match="roc_auc: same has 'maybe', expected only 0 and 1, booleans, or words"):
         metrics.roc_auc(SCORES, ["yes", "maybe", "no", "no"])
-    Path("pairs.tsv").write_text("Score\tMatch\n0.5\tyes\n0.4\tmaybe\n")
+    path = tmp_path / "pairs.tsv"
+    path.write_text("Score\tMatch\n0.5\tyes\n0.4\tmaybe\n")
     with pytest.raises(ValueError, match=r"pairs.tsv: line 3: match is 'maybe', expected 0 or 1, or such words as yes"):
-        io.read_scored_pairs("pairs.tsv")
+        io.read_scored_pairs(path)
