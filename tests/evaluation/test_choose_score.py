@@ -510,3 +510,10 @@ def test_an_uncertainty_that_is_nan_is_refused():
     directions = pe.NonIsotropicVonMisesFisher(d.mu / np.linalg.norm(d.mu, axis=1, keepdims=True), d.var)
     with pytest.raises(ValueError, match=r"^choose_score: d has an uncertainty that is NaN: see its validate\(\)$"):
         pe.choose_score(directions, labels)
+
+
+def test_of_too_few_wrong_answers_no_confidence_is_compared():
+    classes = np.repeat(np.arange(40), 6)
+    d = pe.Point(np.eye(40)[classes] + 0.01 * np.random.default_rng(0).normal(size=(240, 40)))
+    said = pe.choose_score(d, classes).sentence()
+    assert said.endswith("Fewer than ten of cosine's answers are wrong, or right: too few to compare confidences by.")

@@ -21,7 +21,7 @@ from peaccel.evaluation.answers import answered, as_truth, of_pairs
 from peaccel.evaluation.columns import Column, ranked, table
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
-from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
+from peaccel.evaluation.intervals import Interval, Resamples, TooFew, at_once, compared
 from peaccel.evaluation.separation import CountedAnswers, Separation
 from peaccel.evaluation.verified_pairs import AUC
 from peaccel.fits.calibrate import calibrate
@@ -156,6 +156,8 @@ class ScoreChoice:
     def _of_confidence(self) -> str:
         """Which best score tells most of its answers, and whether the learned confidence tells more than cosine's."""
         cosine = next(s for s in self.scores if s.name == BASE)
+        if isinstance(cosine.best_auroc, TooFew) or np.isnan(cosine.best_auroc.value):
+            return "Fewer than ten of cosine's answers are wrong, or right: too few to compare confidences by."
         others = [s for s in self.scores if s is not cosine]
         above = [s for s in others if s.best_auroc_gain.low > 0]
         said = [f"As a confidence, the best score by cosine has an AUROC of {cosine.best_auroc} %"]
