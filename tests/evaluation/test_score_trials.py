@@ -223,3 +223,8 @@ def test_a_command_chooses_the_threshold_of_a_trial_list(folder, capsys):
 def test_each_message_of_a_command_of_trials(folder, capsys, line, message):
     code, _, err = run(capsys, line)
     assert code != 0 and message in err and err.count("\n") <= 2, err
+
+
+def test_a_score_that_is_not_symmetric_is_not_normalised():
+    with pytest.raises(ValueError, match=r"^score_trials: score neg_kl.* is not symmetric, as S-norm needs"):
+        pe.score_trials(pe.Normal(MU, VAR), IDS, ENROL, TEST, "neg_kl", enrolment=ENROLMENT, cohort=COHORT)

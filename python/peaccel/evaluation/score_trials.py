@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import scores
-from peaccel._utils.arrays import on_host
 from peaccel._utils.labels import plain
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
 from peaccel.distributions.fuse import fuse
 from peaccel.evaluation.answers import of_pairs
-from peaccel.retrieval.normalise_scores import normalise_scores
-from peaccel.retrieval.verbs import search
+from peaccel.retrieval.adaptive_norm import NEAREST, AdaptiveNorm
 from peaccel.scores import Score
 
 __all__ = ["score_trials"]
@@ -32,7 +30,7 @@ def score_trials(
     enrolment: Mapping[str, Sequence[str]] | None = None,
     rule: str | None = None,
     cohort: Distribution | None = None,
-    k: int = 300,
+    k: int = NEAREST,
 ) -> NDArray[np.float64]:
     """Score a list of trials by names, as VoxCeleb and Kaldi's recipes have them.
 
@@ -109,9 +107,7 @@ def score_trials(
     found = of_pairs(owner, queries, models, pairs, named)
     if cohort is None:
         return found
-    near = (on_host(search(side, cohort, min(k, len(cohort)), named).scores) for side in (queries, models))
-    of_queries, of_gallery = near
-    return normalise_scores(found, queries=of_queries, gallery=of_gallery, pairs=pairs)
+    return AdaptiveNorm(owner, models, cohort, named, k).of_pairs(found, queries, pairs)
 
 
 def _names(owner: str, name: str, x: ArrayLike) -> NDArray[np.str_]:

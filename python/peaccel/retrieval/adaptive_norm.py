@@ -15,7 +15,7 @@ from peaccel.retrieval.ranking import Ranking, of_score
 from peaccel.retrieval.verbs import pairwise, search
 from peaccel.scores import Score
 
-__all__ = ["SHORTLIST", "AdaptiveNorm"]
+__all__ = ["NEAREST", "SHORTLIST", "AdaptiveNorm"]
 
 NEAREST = 300
 """How many of the cohort, those nearest to an item, its scores are normalised by."""
@@ -31,14 +31,16 @@ class AdaptiveNorm:
     Called with a ranking of rows of the gallery and its queries it returns the normalised one, best first.
     """
 
-    def __init__(self, owner: str, gallery: Distribution, cohort: Distribution, score: Score) -> None:
+    def __init__(
+        self, owner: str, gallery: Distribution, cohort: Distribution, score: Score, nearest: int = NEAREST
+    ) -> None:
         if cohort.dim != gallery.dim or len(cohort) < 2:
             found, expected = (f"{len(d)} items of {d.dim} dimensions" for d in (cohort, gallery))
             raise ValueError(f"{owner}: cohort has {found}, expected two or more like the gallery's {expected}")
         one, other = gallery[:PROBE], cohort[:PROBE]
         if not np.allclose(on_host(pairwise(one, other, score)), on_host(pairwise(other, one, score)).T, rtol=1e-4):
             raise ValueError(f"{owner}: score {score.label} is not symmetric, as S-norm needs")
-        self._cohort, self._score = cohort, score
+        self._cohort, self._score, self._number = cohort, score, min(nearest, len(cohort))
         self._of_gallery = self._nearest(gallery)
         checksum = zlib.crc32(b"".join(np.ascontiguousarray(on_host(x)).tobytes() for x in cohort.arrays))
         self.label = f"adaptive S-norm by {len(cohort)} items ({checksum:08x})"
@@ -47,11 +49,10 @@ class AdaptiveNorm:
         normed: Ranking[Any] = normalise_scores(ranking, queries=self._nearest(queries), gallery=self._of_gallery)
         return of_score(normed, self._score, self.label)
 
-    def of_pairs(self, scores: NDArray[np.float64], queries: Distribution, pairs: NDArray[np.int64]) -> Any:
+    def of_pairs(self, scores: NDArray[Any], queries: Distribution, pairs: NDArray[np.int64]) -> NDArray[Any]:
         """Scores [P] of pairs [P, 2] of rows of queries and of the gallery, normalised."""
-        sides = (on_host(x.scores).astype(np.float64) for x in (self._nearest(queries), self._of_gallery))
-        normed = [(scores - x.mean(1)[row]) / x.std(1)[row] for x, row in zip(sides, pairs.T, strict=True)]
-        return sum(normed) / 2
+        of_queries, of_gallery = (on_host(x.scores) for x in (self._nearest(queries), self._of_gallery))
+        return normalise_scores(scores, queries=of_queries, gallery=of_gallery, pairs=pairs)
 
     def _nearest(self, d: Distribution) -> Ranking[Any]:
-        return search(d, self._cohort, min(NEAREST, len(self._cohort)), self._score)
+        return search(d, self._cohort, self._number, self._score)
