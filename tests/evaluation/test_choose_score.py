@@ -13,6 +13,7 @@ from peaccel import io, metrics
 from peaccel.evaluation import choose_score as choosing
 from peaccel.evaluation import mean_interval, simultaneous_intervals
 from peaccel.evaluation.intervals import Resamples
+from peaccel.evaluation.pages import choice
 
 CLASSES, EACH, DIM = 60, 4, 24
 
@@ -517,3 +518,13 @@ def test_of_too_few_wrong_answers_no_confidence_is_compared():
     d = pe.Point(np.eye(40)[classes] + 0.01 * np.random.default_rng(0).normal(size=(240, 40)))
     said = pe.choose_score(d, classes).sentence()
     assert said.endswith("Fewer than ten of cosine's answers are wrong, or right: too few to compare confidences by.")
+
+
+def test_the_page_marks_the_score_to_use():
+    rng = np.random.default_rng(0)
+    classes = np.repeat(np.arange(40), 6)
+    d = pe.Point(rng.normal(size=(40, 8))[classes] * 1.5 + rng.normal(size=(240, 8)))
+    found = pe.choose_score(d, classes)
+    table = choice(found)[0].content
+    row = table.rows[table.chosen]
+    assert (found.best.score, found.best.form) == tuple(row[:2])

@@ -33,7 +33,8 @@ STEPS, SECONDS = 32, 1.0
 
 WORK = 2e10
 """Operations of a step on features for each thread of torch, half a second's: beside other processes the threads of a
-shorter one wait for each other longer than they work. A head took 25 times as long with two threads as with one."""
+shorter one wait for each other longer than they work. Beside eight, `fit-head` took over seven times as long with two
+threads as with one."""
 
 
 @dataclass(frozen=True, kw_only=True)
