@@ -393,6 +393,11 @@ BAD_VALUES = {
     "Normal: var is negative in row 3: a variance is expected, not its logarithm": (Normal, M, spoil(M, (3, 200), -1)),
     "VonMisesFisher: kappa is negative in row 1": (VMF, UNIT, spoil(V, 1, -1)),
     "NonIsotropicVonMisesFisher: kappa is not finite in row 0": (NIVMF, UNIT, spoil(M, (0, 9), np.nan)),
+    "NonIsotropicVonMisesFisher: kappa is 0 along all axes in row 3, which leaves no density": (
+        NIVMF,
+        UNIT,
+        spoil(M, 3, 0),
+    ),
     "Scaled: scale is negative in row 7": (Scaled, UNIT, spoil(V, 7, -64)),
     "VonMisesFisher: mu in row 4 has length 1.414, expected 1 within 0.001": (VMF, spoil(UNIT, (4, 100), 1), V),
     "NonIsotropicVonMisesFisher: mu in row 2 has length 0, expected 1 within 0.001": (NIVMF, spoil(UNIT, 2, 0), M),

@@ -267,6 +267,8 @@ class Distribution(Generic[ArrayT]):
                 raise ValueError(f"{owner}: {name} is not finite in row {start + (_first(~finite) or 0)}")
             if name != "mu" and (bad := _first(x < 0)) is not None:
                 raise self._negative(name, start + bad)
+            if self.kind == "nivmf" and name == "kappa" and (bad := _first(~(x != 0).any(-1))) is not None:
+                raise ValueError(f"{owner}: kappa is 0 along all axes in row {start + bad}, which leaves no density")
         if self._unit:
             mu = self.to("float32").mu if dtype_name(self.mu) in HALVES else self.mu
             norm = namespace(mu).einsum("nd,nd->n", mu, mu) ** 0.5
@@ -409,7 +411,7 @@ class NonIsotropicVonMisesFisher(Distribution[ArrayT]):
     mu : array [N, D]
         Mean directions, rows of unit length; D >= 2. Only ``validate()`` checks the length.
     kappa : array [N, D]
-        Concentrations along the axes, >= 0.
+        Concentrations along the axes, >= 0, and not all of them 0.
 
     Raises as `Normal` does.
 
