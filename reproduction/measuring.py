@@ -87,15 +87,15 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
 
     validation, query, gallery = (parts[part] for part in ("validation", "query", "gallery"))
     held = seen(validation.mixed)
-    own = scored(method, training, held, validation.labels)
+    method_score = scored(method, training, held, validation.labels)
     queries = {"mixed": seen(query.mixed)}
     items = {"mixed": seen(gallery.mixed)}
     truth: tuple[Any, Any] = query.labels, gallery.labels
     if radius is not None:
         assert query.position is not None and gallery.position is not None
         truth = metrics.Relevance.within(query.position, gallery.position, radius), None
-    ranked = {"own": (own, queries["mixed"], items["mixed"])}
-    rivals = _rivals(method, own, held, validation.labels)
+    ranked = {"own": (method_score, queries["mixed"], items["mixed"])}
+    rivals = _rivals(method, method_score, held, validation.labels)
     if method.name in BY_CONDITION and isinstance(held, Normal):
         queries["clean"], items["clean"] = seen(query.clean), seen(gallery.clean)
         ranked |= _by_condition(rivals, queries, items)
@@ -122,9 +122,9 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
     return record
 
 
-def _rivals(method: Method, own: Score, held: Distribution, labels: NDArray[np.int64]) -> dict[str, Rival]:
+def _rivals(method: Method, score: Score, held: Distribution, labels: NDArray[np.int64]) -> dict[str, Rival]:
     """The method's own score, the cosine of its means, and of PFE the calibrated likelihood ratio."""
-    rivals = {"own": Rival(own), "cosine": Rival(scores.get("cosine"))}
+    rivals = {"own": Rival(score), "cosine": Rival(scores.get("cosine"))}
     if method.name == "pfe" and isinstance(held, Normal):
         fits = fit(held, labels, None, 0)
         assert fits.prior is not None
@@ -248,16 +248,16 @@ def _of_pairs(
         found[f"auc.{name}"], found[f"eer.{name}"], found[f"tar.{name}"] = verification(of_pairs, same)
         for part, chosen in _pairs_by_corruption(query, gallery, validation, pairs):
             found[f"eer_{part}.{name}"] = verification(of_pairs[chosen], same[chosen])[1]
-    own_scores = rivals["own"].paired(a, b)
+    method_scores = rivals["own"].paired(a, b)
     at_random = [
-        metrics.reject_verification(own_scores, same, -metrics.random_confidence(len(same), seed), FAR).area_by_width
+        metrics.reject_verification(method_scores, same, -metrics.random_confidence(len(same), seed), FAR).area_by_width
         for seed in range(1, REJECTED_AT_RANDOM + 1)
     ]
     found["rejection.random"] = float(np.mean(at_random))
     sides = [_uncertainty(method, d) for d in (a, b)]
     if sides[0] is not None and sides[1] is not None:
         doubts = metrics.pair_uncertainty(sides[0], sides[1])
-        found["rejection.own"] = metrics.reject_verification(own_scores, same, doubts, FAR).area_by_width
+        found["rejection.own"] = metrics.reject_verification(method_scores, same, doubts, FAR).area_by_width
         found["rejection_gain.own"] = found["rejection.own"] - found["rejection.random"]
     return found
 

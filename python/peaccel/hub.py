@@ -352,9 +352,9 @@ def _require_replaceable(folder: Path) -> None:
     """Refuse a folder with anything but what `save_pretrained` wrote, so that no other files are lost."""
     names = names_within(folder)
     about = _read(folder / ABOUT) if ABOUT in names else {}
-    own = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in about.get("fits", ()))}
-    if names and not (about.get("peaccel") == "pretrained" and names <= own):
-        other = min(names - own, default=min(names))
+    written = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in about.get("fits", ()))}
+    if names and not (about.get("peaccel") == "pretrained" and names <= written):
+        other = min(names - written, default=min(names))
         raise ValueError(f"{folder}: holds {other}, expected what save_pretrained wrote, or an empty or a new folder")
 
 

@@ -42,7 +42,7 @@ def row(name: str, about: str | None, arguments: Sequence[str]) -> tuple[str, Se
 
 
 def parse(
-    own: type[Any] | None,
+    command: type[Any] | None,
     prog: str,
     about: str | None,
     name: str,
@@ -85,12 +85,12 @@ def parse(
     if given:
         settings = _without_means(settings)
     kind: type[Job] = Job if given else Run
-    own = options.Nothing if own is None else own
+    command = options.Nothing if command is None else command
     flat = tyro.conf.arg(name="")
     kinds = make_dataclass(
         "Arguments",
         [
-            ("own", Annotated[own, flat]),
+            ("command", Annotated[command, flat]),
             ("run", Annotated[kind, flat], field(default=kind(**{f.name: getattr(run, f.name) for f in fields(kind)}))),
             ("settings", Annotated[type(settings), flat], field(default=settings)),
         ],
@@ -99,7 +99,7 @@ def parse(
     parsed: Any = options.parse(kinds, prog, head, arguments, pairs=again, positional=given)
     # Settings are read again as a mapping, which checks ranges that tyro does not know.
     return (
-        config.from_mapping(vars(parsed.own), own, name),
+        config.from_mapping(vars(parsed.command), command, name),
         method,
         config.from_mapping(asdict(parsed.settings), method.settings, name),
         config.from_mapping({**vars(run), **vars(parsed.run)}, Run, name),

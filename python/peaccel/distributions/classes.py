@@ -128,8 +128,8 @@ class Distribution(Generic[ArrayT]):
         shape, like = tuple(x.shape), tuple(self.mu.shape)
         if len(shape) in self._kinds and shape == like[: len(shape)]:
             # One row under a new axis is its item's own, though numpy gives such an axis the stride of a repeated one.
-            own = shape[0] == 1 and isinstance(x, np.ndarray) and x.strides[0] == 0 and x.flags.writeable
-            return x.copy() if own else x
+            of_one_item = shape[0] == 1 and isinstance(x, np.ndarray) and x.strides[0] == 0 and x.flags.writeable
+            return x.copy() if of_one_item else x
         per_item, per_dimension = 1 in self._kinds, 2 in self._kinds
         if shape in ((), (1,), (1, 1)):  # one number for all items and dimensions
             return repeated(x.reshape(1) if per_item else namespace(x).broadcast_to(x, (1, like[1])), like[0])

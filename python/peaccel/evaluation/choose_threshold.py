@@ -442,8 +442,8 @@ def _chosen(
     results = []
     for promise in promises:
         if promise == "wrong" or len(x.others):
-            own = {asked[1]} if asked is not None and asked[0] == promise else set()
-            targets = sorted(own | set(TARGETS[promise]), reverse=True)
+            added = {asked[1]} if asked is not None and asked[0] == promise else set()
+            targets = sorted(added | set(TARGETS[promise]), reverse=True)
             results += [_result(x, promise, target, delta, seed, curve, terms) for target in targets]
     shown = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).round().astype(np.int64))
     right = x.right.astype(np.float64)

@@ -188,20 +188,22 @@ def _results(
     """The results of all scores."""
     counted = [CountedAnswers(answers.right[known], answers.scores[known, 0], resamples) for answers in every]
     both = [(answers, count.separation()) for answers, count in zip(every, counted, strict=True)]
-    given = zip(named, both, verifications, strict=True)
-    return tuple(_result(score, own, both[0], known, resamples, verification) for score, own, verification in given)
+    return tuple(
+        _result(score, of_score, both[0], known, resamples, verification)
+        for score, of_score, verification in zip(named, both, verifications, strict=True)
+    )
 
 
 def _result(
     score: Score,
-    own: tuple[Answers, Separation],
+    of_score: tuple[Answers, Separation],
     first: tuple[Answers, Separation],
     known: NDArray[np.bool_],
     resamples: Resamples,
     verification: VerificationIntervals,
 ) -> ScoreResult:
     """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
-    (answers, separation), (of_first, first_separation) = own, first
+    (answers, separation), (of_first, first_separation) = of_score, first
     means: dict[str, Any] = {
         name: resamples.mean(x[known]) for name, x in answers.values.items() if isinstance(name, str)
     }

@@ -274,8 +274,8 @@ class Evaluation:
         if "learned" in told and (learned := told["learned"]).gain is not None:
             said.append(f"The learned confidence has {learned.r_auroc} %: {compared(learned.gain)}.")
         for s in self.scores[1:]:
-            own = f"The best score by {s.score}, in its own answers, has {s.best_auroc} %"
-            said.append(f"{own}: {compared(s.best_auroc_gain)}.")
+            about = f"The best score by {s.score}, in its own answers, has {s.best_auroc} %"
+            said.append(f"{about}: {compared(s.best_auroc_gain)}.")
         return " ".join(said)
 
     def __str__(self) -> str:

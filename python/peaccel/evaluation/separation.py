@@ -52,11 +52,11 @@ def judged(
     for name, confidence in kinds.items():
         p = probability(confidence, right, clusters, seed)
         points, of = calibration(p, right)
-        own = counted[name].separation()
+        separated = counted[name].separation()
         yield ConfidenceResult(
             name,
-            own.auroc,
-            None if name == BEST else own.gain(best),
+            separated.auroc,
+            None if name == BEST else separated.gain(best),
             *counted[name].rejection(),
             resamples.mean((p - right) ** 2),
             _calibration_error(p, right, of, resamples),

@@ -183,8 +183,8 @@ def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
         No two labels are equal.
     """
     by_class, order = labels.sort(stable=True)
-    own = labels.contiguous()  # torch warns of others
-    start, stop = (torch.searchsorted(by_class, own, right=right)[:, None] for right in (False, True))
+    contiguous = labels.contiguous()  # torch warns of others
+    start, stop = (torch.searchsorted(by_class, contiguous, right=right)[:, None] for right in (False, True))
     most = int((stop - start).max())
     if most == 1:
         raise all_different(owner)

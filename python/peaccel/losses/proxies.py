@@ -77,8 +77,8 @@ class ProxyAnchor(Loss[Distribution]):
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         require_labels(self, labels, len(self.weight))
         cosines = _cosines(self, d, self.weight)
-        own, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
-        near = (self.scale * (self.margin - own)).expand_as(same).masked_fill(~same, -torch.inf)
+        positive, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
+        near = (self.scale * (self.margin - positive)).expand_as(same).masked_fill(~same, -torch.inf)
         far = (self.scale * (cosines + self.margin)).scatter(1, labels[:, None], -torch.inf)
         # `near` has equal columns for all rows of a class, of which one counts.
         shares = 1 / same.sum(0, dtype=cosines.dtype)
@@ -149,5 +149,5 @@ class ProxyNCA(Loss[Distribution]):
         require_labels(self, labels, len(self.weight))
         # -d, less the constant 2, which cancels.
         near = 2 * self.scale * _cosines(self, d, self.weight)
-        own = labels[:, None]
-        return (near.scatter(1, own, -torch.inf).logsumexp(1) - near.gather(1, own)[:, 0]).mean()
+        column = labels[:, None]
+        return (near.scatter(1, column, -torch.inf).logsumexp(1) - near.gather(1, column)[:, 0]).mean()

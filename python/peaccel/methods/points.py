@@ -22,11 +22,11 @@ def build(
     name: str, loss: type[Loss[Any]], backbone: nn.Module, features: int, classes: int, settings: PointSettings
 ) -> Training:
     """Put a location head on a backbone; the model gives `peaccel.Point` of length 1."""
-    own = {setting: value for setting, value in vars(settings).items() if setting not in SHARED}
+    of_loss = {setting: value for setting, value in vars(settings).items() if setting not in SHARED}
 
     def make(dim: int) -> Loss[Any]:
         proxies = {"dim": dim, "classes": classes} if issubclass(loss, (ProxyAnchor, ProxyNCA)) else {}
-        return loss(**proxies, **own)
+        return loss(**proxies, **of_loss)
 
     return point_training(name, backbone, features, settings, make)
 

@@ -66,8 +66,8 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         images, captions = (d if processes() == 1 else type(d)(*map(gather, d.arrays)) for d in model(batch.inputs))
         with torch.autocast(batch.labels.device.type, enabled=False):
             scores = retrieval.pairwise(captions, images, score)
-            own = torch.arange(len(scores), device=scores.device)
-            return {"captions": cross_entropy(scores, own) / 2, "images": cross_entropy(scores.T, own) / 2}
+            targets = torch.arange(len(scores), device=scores.device)
+            return {"captions": cross_entropy(scores, targets) / 2, "images": cross_entropy(scores.T, targets) / 2}
 
     group = Group((model.images, model.captions))
     return Training(model, nn.Module(), (Stage("text to image", settings.schedule, (group,), match),))

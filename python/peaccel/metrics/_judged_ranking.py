@@ -60,7 +60,7 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
         raise ValueError(f"{owner}: values has shape {given.shape}, expected (N, K) with K > 0 like ids, {found.shape}")
     shorter = np.empty((len(found), found.shape[1] - 1), given.dtype)
     for rows in blocks(found):
-        shorter[rows] = drop_own(owner, found[rows], given[rows], rows.start)
+        shorter[rows] = drop_self(owner, found[rows], given[rows], rows.start)
     return shorter
 
 
@@ -146,7 +146,7 @@ class JudgedRanking:
         for rows in blocks(ids):
             block = ids[rows]
             if self.leave_one_out and block.shape[1]:
-                block = drop_own(self.owner, block, block, self.relation.first + rows.start)
+                block = drop_self(self.owner, block, block, self.relation.first + rows.start)
             hit = self.relation.right(np.arange(rows.start, rows.start + len(block))[:, None], block)
             hit &= block >= 0
             yield rows, _once(block, hit, count)
@@ -183,7 +183,7 @@ def _once(ids: Array, hit: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:
     return hit
 
 
-def drop_own(owner: str, ids: Array, values: Array, first: int) -> Array:
+def drop_self(owner: str, ids: Array, values: Array, first: int) -> Array:
     """Values without those of the items' own ids, the first of which is `first`."""
     here = ids == np.arange(first, first + len(ids))[:, None]
     times = here.sum(1)

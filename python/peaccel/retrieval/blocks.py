@@ -121,22 +121,22 @@ class BlockPlans:
 
     def admitted(self, first_row: int, block: Block) -> Block:
         """A block, each of them in their order, as it is scored beside the others."""
-        own, pair = common_variance(_items(block)), self.score.pair(self._queries.kind, block.kind)
+        variance, pair = common_variance(_items(block)), self.score.pair(self._queries.kind, block.kind)
         seed = self.score.params.get("seed", 0)
         if pair.op.draws and is_source(seed):
             self.score = self.score(seed=int(as_seed(self.score.name, seed, self._queries.mu)))
         if not len(block):
             return block
         if not self._settled:
-            self._settled, self._common = True, own
+            self._settled, self._common = True, variance
             queries = converted(self._queries, block.home.compute_dtype)
-            self._weighted = pair.weighted is not None and own is not None and common_variance(queries) is not None
-        elif self._common is None and own is not None:  # as one that has a variance for each item
+            self._weighted = pair.weighted is not None and variance is not None and common_variance(queries) is not None
+        elif self._common is None and variance is not None:  # as one that has a variance for each item
             items = _items(block)
             *others, var = items.arrays
             arrays: list[Any] = [*others, var[namespace(var).arange(len(var))]]
             return type(items)(*arrays)
-        elif self._weighted and not (own is not None and np.array_equal(on_host(own), on_host(self._common))):
+        elif self._weighted and not (variance is not None and np.array_equal(on_host(variance), on_host(self._common))):
             what = f"{self.score.name}: the block of gallery from row {first_row} on"
             raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
         return block

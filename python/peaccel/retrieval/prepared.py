@@ -192,14 +192,14 @@ class LaidOut:
             self._codes = _numpy.codes(*self.inputs)
         return self._codes
 
-    def extended(self, own: Distribution, gallery: Distribution, score: Score) -> LaidOut:
+    def extended(self, before: Distribution, gallery: Distribution, score: Score) -> LaidOut:
         """The same for a gallery that begins with the items of its `own`."""
-        added = gallery_inputs(self.pair, gallery[len(own) :], score)
+        added = gallery_inputs(self.pair, gallery[len(before) :], score)
         new = LaidOut(self.pair, self.inputs, [], pack=False, codes=self._to_code)
         arrays = []
         for i, (old, rows) in enumerate(zip(self.inputs, added, strict=True)):
-            if _takes_no_memory(old, own):
-                arrays.append(_counterpart(old, own, gallery))
+            if _takes_no_memory(old, before):
+                arrays.append(_counterpart(old, before, gallery))
             else:
                 arrays.append(self._grown(i, old, _detached(rows), new))
                 new._copies.append(arrays[-1])
@@ -247,16 +247,16 @@ def _address(x: Array) -> int:
 def _takes_no_memory(x: Array, d: Distribution) -> bool:
     """Whether an input of an op is an array of the distribution itself, or one number that is repeated for all rows."""
     if is_traced(x) or transformed(x):  # such tensors have no address
-        return any(x is own for own in d.arrays)
+        return any(x is array for array in d.arrays)
     strides = x.stride() if is_torch(x) else x.strides
-    return 0 in strides or any(_address(x) == _address(own) for own in d.arrays)
+    return 0 in strides or any(_address(x) == _address(array) for array in d.arrays)
 
 
 def _counterpart(x: Array, d: Distribution, other: Distribution) -> Array:
     """The input of another distribution that corresponds to x, which `_takes_no_memory` beside the first."""
-    for own, others in zip(d.arrays, other.arrays, strict=True):
-        if _address(x) == _address(own):
-            return others if x.ndim == own.ndim else others[:, None]
+    for array, counterpart in zip(d.arrays, other.arrays, strict=True):
+        if _address(x) == _address(array):
+            return counterpart if x.ndim == array.ndim else counterpart[:, None]
     return namespace(x).broadcast_to(x[:1], (len(other), *x.shape[1:]))
 
 
@@ -322,8 +322,8 @@ def prepare(
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
     # Most queries are of the gallery's own kind and variance; what others need is computed when they come.
     prepared = Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record, codes=codes)
-    own = gallery.kind in kinds
-    if own:
+    same_kind = gallery.kind in kinds
+    if same_kind:
         laid_out = prepared.laid_out_for(prepared.distribution)
     else:
         laid_out = prepared.laid_out(record.pair(kinds[0], gallery.kind))

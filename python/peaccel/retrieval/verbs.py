@@ -329,11 +329,11 @@ def _rescore_blocks(
     with each_block(plans.score.name, blocks) as read:
         for first_row, block in read:
             size, items = first_row + len(block), plans.admitted(first_row, block)
-            places, own_places, own = listed.within(first_row, len(block))
+            places, block_places, block_rows = listed.within(first_row, len(block))
             if scores is None or len(places[0]):
-                found = plans.returned(plans.of(first_row, items, own).scores())
+                found = plans.returned(plans.of(first_row, items, block_rows).scores())
                 scores = full(listed.shape, -np.inf, found) if scores is None else scores
-                scores[places] = found[own_places]
+                scores[places] = found[block_places]
             del block, items
     listed.require_below(size)
     return scores

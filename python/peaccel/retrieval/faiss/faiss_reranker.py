@@ -108,8 +108,8 @@ class FaissReranker(Generic[ArrayT]):
         record = named(score, gallery)
         if isinstance(gallery, Prepared):
             if record != gallery.score:
-                own = gallery.score.label
-                raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {record.label}")
+                label = gallery.score.label
+                raise ValueError(f"FaissReranker: gallery is prepared for score {label}, got {record.label}")
             prepared = gallery
         else:
             require_distribution(record.name, "gallery", gallery)
@@ -480,12 +480,12 @@ class FaissReranker(Generic[ArrayT]):
         ValueError
             items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
         """
-        own = self._indexed.changeable_items("add")
-        items = own.checked("FaissReranker.add", self.score, items)
-        new = own.new_ids("FaissReranker.add", ids, len(items))
+        stored = self._indexed.changeable_items("add")
+        items = stored.checked("FaissReranker.add", self.score, items)
+        new = stored.new_ids("FaissReranker.add", ids, len(items))
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("add")
-        self._indexed.put(own, items, new, vectors)
+        self._indexed.put(stored, items, new, vectors)
         self._changed()
         return new
 
@@ -505,11 +505,11 @@ class FaissReranker(Generic[ArrayT]):
         ValueError
             ids that are unknown or repeated, or of another kind than those that are there.
         """
-        own = self._indexed.changeable_items("remove")
-        old = own.checked_ids("FaissReranker.remove", ids)
-        rows = own.known_rows("FaissReranker.remove", old)
+        stored = self._indexed.changeable_items("remove")
+        old = stored.checked_ids("FaissReranker.remove", ids)
+        rows = stored.known_rows("FaissReranker.remove", old)
         self._indexed.require_changeable("remove")
-        self._indexed.remove(own, old, rows)
+        self._indexed.remove(stored, old, rows)
 
     def upsert(self, items: Distribution[ArrayT], ids: ArrayLike) -> None:
         """Put items in the place of those that have their ids, or add them where none has.
@@ -528,13 +528,13 @@ class FaissReranker(Generic[ArrayT]):
         TypeError, ValueError
             As `add` and `remove`.
         """
-        own = self._indexed.changeable_items("upsert")
-        items = own.checked("FaissReranker.upsert", self.score, items)
-        given = own.checked_ids("FaissReranker.upsert", ids, len(items))
-        rows = own.rows_of_ids(given) if own.next_id is None else own.known_rows("FaissReranker.upsert", given)
+        stored = self._indexed.changeable_items("upsert")
+        items = stored.checked("FaissReranker.upsert", self.score, items)
+        given = stored.checked_ids("FaissReranker.upsert", ids, len(items))
+        rows = stored.rows_of_ids(given) if stored.next_id is None else stored.known_rows("FaissReranker.upsert", given)
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("upsert")
-        self._indexed.put(own, items, given, vectors, rows)
+        self._indexed.put(stored, items, given, vectors, rows)
         self._changed()
 
     def compact(self) -> None:
@@ -548,10 +548,10 @@ class FaissReranker(Generic[ArrayT]):
         ValueError
             features of another width than the index.
         """
-        own = self._indexed.changeable_items("compact")
-        if not own.removed:
+        stored = self._indexed.changeable_items("compact")
+        if not stored.removed:
             return
-        items = own.compacted()
+        items = stored.compacted()
         self._indexed.replace(items, self._vectors.gallery(items.gallery) if items.by_row else None)
         self._changed()
 

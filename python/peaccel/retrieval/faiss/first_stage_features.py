@@ -239,6 +239,6 @@ def _typical(
     score: Score, pair: Pair, queries: tuple[Double, Double], gallery: tuple[Double, Double], items: Distribution
 ) -> Typical:
     shared = on_host(pair.shared(converted(items.detach(), "float64").mu, score.params))
-    own = np.median(queries[1], axis=0)
-    steps = np.unique(np.r_[np.quantile(multiples(queries[1], own), QUANTILES), 1.0])
-    return Typical(own, np.median(gallery[1], axis=0), steps, gallery[0].mean(0), shared)
+    median = np.median(queries[1], axis=0)
+    steps = np.unique(np.r_[np.quantile(multiples(queries[1], median), QUANTILES), 1.0])
+    return Typical(median, np.median(gallery[1], axis=0), steps, gallery[0].mean(0), shared)

@@ -240,8 +240,8 @@ class StoredItems:
     def rows_allowed(self, owner: str, allowed: Array) -> Ints:
         """The rows, ascending, of items that are there and that ids, or a mask over `ids`, allow."""
         given = np.atleast_1d(plain(owner, "allowed", allowed))
-        own = np.dtype(str if self.are_strings else np.int64)
-        given = given if given.size or given.dtype == bool else given.astype(own)  # an empty list has no dtype
+        dtype = np.dtype(str if self.are_strings else np.int64)
+        given = given if given.size or given.dtype == bool else given.astype(dtype)  # an empty list has no dtype
         count = self._size - self.removed
         kinds = "bU" if self.are_strings else "biu"
         if given.ndim != 1 or given.dtype.kind not in kinds or (given.dtype == bool and len(given) != count):
@@ -268,9 +268,9 @@ class StoredItems:
             raise TypeError(f"{owner}: items must be {plural(expected)} like gallery, got {plural(device)}")
         if items.dim != like.dim:
             raise ValueError(f"{owner}: dim of items is {items.dim}, expected {like.dim} like gallery")
-        dtype, own = compute_dtype(items.mu), compute_dtype(like.mu)
-        if dtype != own:
-            raise ValueError(f"{owner}: items have dtype {dtype}, expected {own} like gallery")
+        dtype, stored = compute_dtype(items.mu), compute_dtype(like.mu)
+        if dtype != stored:
+            raise ValueError(f"{owner}: items have dtype {dtype}, expected {stored} like gallery")
         items = items.detach()
         items.check_signs()
         return converted(items, dtype_name(like.mu))

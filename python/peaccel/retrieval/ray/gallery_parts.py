@@ -120,8 +120,8 @@ class IndexedPart(GalleryPart):
 
     def __init__(self, reranker: FaissReranker[NDArray[Any]], score: Score, dtype: str | None) -> None:
         if dtype is not None or reranker.score != score:
-            own, asked = reranker.score.label, f"{score.label} and dtype={dtype!r}"
-            raise ValueError(f"is a reranker of score {own} in the dtype of its items, got score {asked}")
+            label, asked = reranker.score.label, f"{score.label} and dtype={dtype!r}"
+            raise ValueError(f"is a reranker of score {label} in the dtype of its items, got score {asked}")
         super().__init__(reranker.gallery, reranker.ids if reranker.has_ids else None, score, pack=False)
         self._reranker = reranker
 

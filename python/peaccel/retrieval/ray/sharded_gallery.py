@@ -526,10 +526,10 @@ class ShardedGallery:
         none = none_like(np.empty(0, np.int64) if self._no_ids is None else self._no_ids)
         names = np.concatenate([*(x.ravel() for _, x in found), none])
         rankings, start = [], 0
-        for scores, own in found:
-            places = np.arange(start, start + own.size).reshape(own.shape)
-            rankings.append(Ranking(scores, np.where(own == none, -1, places)))
-            start += own.size
+        for scores, sent in found:
+            places = np.arange(start, start + sent.size).reshape(sent.shape)
+            rankings.append(Ranking(scores, np.where(sent == none, -1, places)))
+            start += sent.size
         scores, places = merge(rankings, k)
         ranking = ShardedRanking(scores, names[places])
         ranking.missing = missing
