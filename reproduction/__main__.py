@@ -52,7 +52,7 @@ MARK = "<!-- What follows is written by python -m reproduction. -->"
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """What is run, and where results go."""
+    """Options: what is run, and where results go."""
 
     list: bool = False
     """Print every table and figure of the papers with the command that makes it, and stop."""

@@ -101,7 +101,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Decision:
-    """What came out of a claim."""
+    """The verdict on a claim, and what it rests on."""
 
     claim: Claim
     comparisons: tuple[WhereMean, ...]

@@ -86,7 +86,7 @@ def _order(found: Mapping[tuple[str, str], Mapping[int, float]], names: Sequence
 
 @mpl.rc_context(STYLE)
 def _search(plan: Plan, records: Records) -> str | None:
-    """What each row's settings reached on validation classes: chance, of which the best was taken."""
+    """MAP@R on validation classes of each row's settings: chance, of which the best was taken."""
     found = {row: x for row in rows_of(plan, "numbers") if len(x := trials(plan, records, row))}
     if not found:
         return None

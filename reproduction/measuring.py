@@ -1,4 +1,4 @@
-"""What is measured of a trained row."""
+"""Measures of a trained row."""
 
 from __future__ import annotations
 
@@ -112,9 +112,9 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
             record["map_at_r"][name] = packed(_by_class(metrics.average_precision_at_r(ids, *truth), query.labels))
         if name == "own":
             sure = _confidences(method, training, q) | _of_best(rivals, q, g)
-            told = _held_out(method, training, rivals, held, validation.labels)
+            held_out = _held_out(method, training, rivals, held, validation.labels)
             unseen = _unseen(query.mixed.kind, validation.mixed.kind)
-            record["numbers"] = _numbers(sure, told, right, query, unseen)
+            record["numbers"] = _numbers(sure, held_out, right, query, unseen)
     record["numbers"] |= _of_pairs(method, rivals, queries["mixed"], items["mixed"], query, gallery, validation)
     if "seen" in parts:
         record["numbers"] |= _of_classes(training, parts["seen"])
@@ -146,7 +146,7 @@ def _by_condition(
 
 
 def _confidences(method: Method, training: Training, d: Distribution) -> dict[str, NDArray[np.float64]]:
-    """What says how sure each item is: the method's own word, the norm of its mean, and its class probability."""
+    """Confidences of each item: the method's, the norm of its mean, and its class probability."""
     found = {}
     if method.confidence not in ("-", "norm"):
         found["own"] = np.asarray(confidence(d, None if method.confidence == "default" else method.confidence))
@@ -161,7 +161,7 @@ def _confidences(method: Method, training: Training, d: Distribution) -> dict[st
 
 
 def _of_best(rivals: Mapping[str, Rival], d: Distribution, items: Distribution) -> dict[str, NDArray[np.float64]]:
-    """What needs no learned confidence: the best item's score and its margin to the next, by each score."""
+    """Confidences that are not learned: the best item's score and its margin to the next, by each score."""
     found = {}
     for name, rival in rivals.items():
         if name != "own" or rival.score.name != "cosine":  # which is there under its own name
@@ -188,19 +188,19 @@ def _unseen(kind: NDArray[np.int64], trained: NDArray[np.int64]) -> NDArray[np.b
 
 def _numbers(
     sure: Mapping[str, NDArray[np.float64]],
-    told: tuple[Mapping[str, NDArray[np.float64]], NDArray[np.float64]],
+    held_out: tuple[Mapping[str, NDArray[np.float64]], NDArray[np.float64]],
     right: NDArray[np.float64],
     query: Part,
     unseen: NDArray[np.bool_],
 ) -> dict[str, float]:
-    """How each confidence follows severity and errors; thresholds of `ceda` are of validation items, `told`.
+    """How each confidence follows severity and errors; thresholds of `ceda` are of validation items, `held_out`.
 
     The parts of seen and of unseen corruption hold the clean queries as well.
     """
     found = {}
     known = ~np.isnan(right)
     clean = query.mixed.kind == 0
-    of_held, held_right = told
+    of_held, held_right = held_out
     for name, values in {**sure, "random": metrics.random_confidence(len(right), 0)}.items():
         x, y = right[known], values[known]
         found[f"r_auroc.{name}"], found[f"ausc.{name}"] = metrics.r_auroc(x, y), metrics.rejection_area(x, y, "ausc")

@@ -1,4 +1,4 @@
-"""What is run: rows of the papers' table on four tasks, and HIB on its own.
+"""The plan: rows of the papers' table on four tasks, and HIB on its own.
 
 Each training is known by its name and its settings' hash.
 """

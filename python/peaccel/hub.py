@@ -314,9 +314,9 @@ def _reached(run: PathLike | None) -> dict[str, str]:
         return {}
     result = _read(path)
     try:
-        told = f"{100 * result['recall_at_1']:.2f} % ({100 * result['chance']:.2f} % by chance)"
+        recall = f"{100 * result['recall_at_1']:.2f} % ({100 * result['chance']:.2f} % by chance)"
         of = f"of {result['queries']} queries, part {result['part']}"
-        return {f"Recall@1 {of}": told, f"MAP@R {of}": f"{100 * result['map_at_r']:.2f} %"}
+        return {f"Recall@1 {of}": recall, f"MAP@R {of}": f"{100 * result['map_at_r']:.2f} %"}
     except (KeyError, TypeError):
         raise ValueError(f"{path}: is not the result of a run") from None
 

@@ -205,7 +205,7 @@ def load_recipe() -> Recipe:
 
 
 def _run_seeds(recipe: Recipe, data: digits.DigitsSettings, settings: DemoSettings) -> list[SeedRun]:
-    """Train every seed; several side by side, each in a process of its own with one thread, as it would alone."""
+    """Train every seed; several side by side, each in a process with one thread, as it would alone."""
     one = partial(run_seed, recipe, data, settings.data, settings.quick)
     if settings.seeds == 1:
         return [one(settings.seed)]

@@ -101,11 +101,11 @@ def confidence(
     if item_kind not in _KINDS[name]:
         raise TypeError(f"confidence: kind {name!r} is of {', '.join(_KINDS[name])}, got {item_kind}")
     match = {"a": a, "b": b, "n": n, "seed": seed}
-    given = {key: value for key, value in match.items() if value is not None}
-    if given and name != "self_match":
-        raise TypeError(f"confidence: {', '.join(given)} must not be given to kind {name!r}, only to 'self_match'")
+    options = {key: value for key, value in match.items() if value is not None}
+    if options and name != "self_match":
+        raise TypeError(f"confidence: {', '.join(options)} must not be given to kind {name!r}, only to 'self_match'")
     d.check_signs()
-    value = _KINDS[name][item_kind](d._map(lambda x: cast(x, compute_dtype(x))), **given)
+    value = _KINDS[name][item_kind](d._map(lambda x: cast(x, compute_dtype(x))), **options)
     return cast(value, dtype_name(d.mu))
 
 

@@ -79,7 +79,7 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
 
 @dataclass(frozen=True)
 class Answers:
-    """How one score answers each query by ranking the gallery, own rows left out."""
+    """How one score answers each query by ranking the gallery, the query's row left out."""
 
     best: NDArray[np.int64]
     """[Q], the gallery's row of the first item; -1 where there is none."""

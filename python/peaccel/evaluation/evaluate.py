@@ -75,7 +75,7 @@ def evaluate(
     metrics
         By name, functions of ranked ids [Q, K] and of what is right for the queries that give a number [Q], such as
         those of `pe.metrics`: their means beside the others. K is as large as k and the largest class need; where there
-        is no gallery, one more, and queries are among their own ids (`pe.metrics.relevance` leaves them out).
+        is no gallery, one more, and queries are among their ids (`pe.metrics.relevance` leaves them out).
     pairs
         [P, 2], rows of the queries and of the gallery, that are verified instead; labels say which are right. None of
         a row with itself where there is no gallery.
@@ -207,11 +207,11 @@ def _result(
     means: dict[str, Any] = {
         name: resamples.mean(x[known]) for name, x in answers.values.items() if isinstance(name, str)
     }
-    given = {name.removeprefix(GIVEN): means.pop(name) for name in tuple(means) if name.startswith(GIVEN)}
+    by_name = {name.removeprefix(GIVEN): means.pop(name) for name in tuple(means) if name.startswith(GIVEN)}
     return ScoreResult(
         score=score.label,
         recall_at_k={str(at): float(x[known].mean()) for at, x in answers.values.items() if isinstance(at, int)},
-        metrics=given,
+        metrics=by_name,
         gain_at_1=resamples.mean(answers.right[known] - of_first.right[known]),
         precision_recall_at_1=precision_recall_auc_at_1(answers.right[known], answers.scores[known, 0]),
         best_auroc=separation.auroc,

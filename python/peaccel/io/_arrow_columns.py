@@ -83,7 +83,7 @@ def column_of(owner: str, name: str, x: Any, length: int) -> Any:
 
 
 def _side_by_side(x: NDArray[Any]) -> NDArray[Any]:
-    """The elements side by side in the machine's own byte order: Arrow has no other."""
+    """The elements side by side in the machine's byte order: Arrow has no other."""
     return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
 

@@ -113,8 +113,8 @@ def from_ensemble(
 
 def _stacked(owner: str, embeddings: Any) -> Floats:
     """The embeddings stacked as [M, N, D] of finite numbers, float64 or float32."""
-    given = embeddings if isinstance(embeddings, (list, tuple)) else [embeddings]
-    arrays = [on_host(x, owner, "embeddings") for x in given]
+    several = embeddings if isinstance(embeddings, (list, tuple)) else [embeddings]
+    arrays = [on_host(x, owner, "embeddings") for x in several]
     for x in arrays:
         if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
             raise TypeError(f"{owner}: embeddings must be arrays of floats, got {x.dtype}")

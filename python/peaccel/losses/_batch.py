@@ -169,12 +169,12 @@ def _candidates_of_classes(owner: str, labels: Tensor) -> Tensor:
 
 
 def _itself(labels: Tensor) -> Tensor:
-    """Each item's own row, [N, 1]."""
+    """The row of each item, [N, 1]."""
     return torch.arange(len(labels), device=labels.device)[:, None]
 
 
 def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """For each item the rows of its class, its own among them, and which count, as many as the most have: by sorted
+    """For each item the rows of its class, the item's among them, and which count, as many as the most have: by sorted
     labels, whose work grows with the pairs of one class and not with all pairs.
 
     Raises

@@ -53,7 +53,7 @@ class ClassDirections(Loss[D]):
     def softmax(
         self, cosines: Tensor, labels: Tensor, scale: float | Tensor, with_margin: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Mean cross-entropy of scale times cosines, those of the labels' classes [N, 1] replaced by `own` of them."""
+        """Mean cross-entropy of scale times cosines, those of the labels' classes [N, 1] taken `with_margin`."""
         require_labels(self, labels, len(self.weight))
         column = labels[:, None]
         cosines = cosines.scatter(1, column, with_margin(cosines.gather(1, column)))
@@ -159,7 +159,7 @@ class CosFace(ClassDirections[Distribution]):
 
     Examples
     --------
-    With a margin of 0.2, an item whose cosines are 0.8 with its own class and 0.6 with the other counts as between
+    With a margin of 0.2, an item whose cosines are 0.8 with its class and 0.6 with the other counts as between
     them, with loss log 2:
 
     >>> import torch
@@ -262,7 +262,7 @@ class MagFace(ClassDirections[Point]):
 
 
 class ScaleFace(ClassDirections[Scaled]):
-    """ScaleFace: ArcFace whose logits are multiplied by a scale of each item's own, which so comes to tell its quality.
+    """ScaleFace: ArcFace whose logits are multiplied by a scale of each item, which so comes to tell its quality.
 
     ``logit_c = scale(x) cos(theta_c + margin [c = y])``; its mean cross-entropy. With margin 0 it is `VMFFL` with
     kappa = scale.
@@ -283,7 +283,7 @@ class ScaleFace(ClassDirections[Scaled]):
 
     Notes
     -----
-    Nothing but a bound of the head's own (64 sigmoid in the paper) keeps scales from growing.
+    Nothing but a bound of the head (64 sigmoid in the paper) keeps scales from growing.
 
     References
     ----------

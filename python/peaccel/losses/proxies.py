@@ -30,7 +30,7 @@ class ProxyAnchor(Loss[Distribution]):
     margin
         delta, of cosines.
     weight
-        The proxies [C, D], of any length: those of another loss, to be trained by both. None: own ones.
+        The proxies [C, D], of any length: those of another loss, to be trained by both. None: new ones.
 
     Raises
     ------
@@ -49,7 +49,7 @@ class ProxyAnchor(Loss[Distribution]):
 
     Examples
     --------
-    Each item lies at its own proxy, opposite to the other one; with labels exchanged, at the wrong one:
+    Each item lies at its proxy, opposite to the other one; with labels exchanged, at the wrong one:
 
     >>> import torch
     >>> from peaccel.losses import ProxyAnchor
@@ -98,10 +98,10 @@ def _log1p_sum_exp(x: Tensor) -> Tensor:
 
 
 class ProxyNCA(Loss[Distribution]):
-    """Proxy-NCA: the own proxy is to be nearer than the others, the own one not among them.
+    """Proxy-NCA: the proxy of the item's class is to be nearer than the others, and is not among these.
 
     ``mean -log(exp(-scale d_y) / sum_{c != y} exp(-scale d_c))``, d the squared distance of directions, 2 - 2 cos. The
-    loss may be negative. With the own proxy among the others it is `peaccel.losses.nca.ProxyNCAPP`.
+    loss may be negative. With that proxy among the others it is `peaccel.losses.nca.ProxyNCAPP`.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class ProxyNCA(Loss[Distribution]):
 
     Examples
     --------
-    Each item lies at its own proxy, and the only other one is at a squared distance of 4:
+    Each item lies at its proxy, and the only other one is at a squared distance of 4:
 
     >>> import torch
     >>> from peaccel.losses import ProxyNCA

@@ -1,6 +1,6 @@
 """Baselines of points: one loss a row, on a location head whose rows have length 1.
 
-A row is a paper, its settings and its loss, which takes those that are its own by their names.
+A row is a paper, its settings and its loss, which takes its settings by their names.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -72,7 +72,7 @@ PROXY_NCA = replace(
     settings=ProxyNCASettings,
     build=partial(build, "proxy_nca", ProxyNCA),
 )
-"""An item's own proxy against those of all other classes, by squared distances of directions."""
+"""The proxy of an item's class against those of all others, by squared distances of directions."""
 
 
 @dataclass(frozen=True, kw_only=True)

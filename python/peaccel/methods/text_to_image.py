@@ -23,7 +23,7 @@ class Settings:
     """Settings of the heads."""
 
     kind: Literal["scale", "pfe", "norm"] = "scale"
-    """scale: sqrt(s1 s2) cos, as ScaleFace; pfe: the mutual likelihood of normals; norm: the encoders' own lengths, of
+    """scale: sqrt(s1 s2) cos, as ScaleFace; pfe: the mutual likelihood of normals; norm: the encoders' lengths, of
     which nothing is trained."""
     hidden: tuple[AtLeast1, ...] = (512, 512, 512, 512)
     """Widths of the scale heads' hidden layers."""

@@ -156,7 +156,7 @@ class BlockPlans:
         return planned._replace(inputs=planned.inputs._replace(draws=draws._replace(first_row=first_row)))
 
     def returned(self, found: ArrayT) -> ArrayT:
-        """What was found for a block, where the queries lie."""
+        """Scores or ids of a block, on the device of the queries."""
         moved: ArrayT = _beside(found, self._queries.mu)
         return moved
 
@@ -166,13 +166,13 @@ class ListedRows:
 
     def __init__(self, owner: str, queries: Distribution, candidates: Array) -> None:
         self._owner = owner
-        self._given = checked_candidates(owner, queries.mu, candidates)
-        self._rows = on_host(self._given)
+        self._candidates = checked_candidates(owner, queries.mu, candidates)
+        self._rows = on_host(self._candidates)
         self.shape = self._rows.shape
         self._refuse(self._rows < -1, "")
 
     def within(self, first_row: int, count: int) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
-        """Where the candidates stand that are in these rows, where the block's own list has them, and this list.
+        """Where the candidates stand that are in these rows, where the block's list has them, and this list.
 
         It has a row for each query, of rows counted from the block's first, and -1 after those.
         """
@@ -180,7 +180,7 @@ class ListedRows:
         places = np.arange(len(queries)) - np.searchsorted(queries, queries)
         listed = np.full((len(self._rows), places.max(initial=-1) + 1), -1)
         listed[queries, places] = self._rows[queries, columns] - first_row
-        return (queries, columns), (queries, places), _like(self._given, listed)
+        return (queries, columns), (queries, places), _like(self._candidates, listed)
 
     def require_below(self, size: int) -> None:
         """Refuse candidates beyond the last row, which is known once all blocks have passed."""

@@ -75,7 +75,7 @@ class Prepared(Generic[ArrayT]):
         self.distribution = gallery
         self.kind, self.dim, self.mu, self.home = gallery.kind, gallery.dim, gallery.mu, gallery.home
         self.packed, self.coded = pack, codes
-        # Keys compare by value: a score that was unpickled has pairs of its own, equal to those of the first.
+        # Keys compare by value: a score that was unpickled has other pairs, equal to those of the first.
         self._by_pair: dict[Pair, LaidOut] = {}
         # Where all items have one variance: the one that all queries have, and what is laid out for these.
         self._variance = common_variance(gallery)
@@ -95,7 +95,7 @@ class Prepared(Generic[ArrayT]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, the gallery's own arrays included."""
+        """Bytes held, the gallery's arrays included."""
         return _bytes(self.distribution.arrays) + sum(made.nbytes for made in self.made())
 
     def made(self) -> list[LaidOut]:
@@ -165,7 +165,7 @@ class LaidOut:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the gallery's own arrays."""
+        """Bytes held beside the gallery's arrays."""
         return _bytes([*self._copies, *(self._panels or ()), *(() if self._codes is None else (self._codes,))])
 
     @property
@@ -193,7 +193,7 @@ class LaidOut:
         return self._codes
 
     def extended(self, before: Distribution, gallery: Distribution, score: Score) -> LaidOut:
-        """The same for a gallery that begins with the items of its `own`."""
+        """The same for a gallery that begins with the items `before`."""
         added = gallery_inputs(self.pair, gallery[len(before) :], score)
         new = LaidOut(self.pair, self.inputs, [], pack=False, codes=self._to_code)
         arrays = []
@@ -274,7 +274,7 @@ def prepare(
         The score that the result is for, by default cosine of points and else mls; another one with it raises
         ValueError.
     dtype
-        "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's own. Halves
+        "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's. Halves
         take half the memory, and half of what reranking and search read of it; they are widened to float32 and scored
         as that. Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding
         would move it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it.
@@ -320,7 +320,7 @@ def prepare(
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
-    # Most queries are of the gallery's own kind and variance; what others need is computed when they come.
+    # Most queries have the gallery's kind and variance; what others need is computed when they come.
     prepared = Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record, codes=codes)
     same_kind = gallery.kind in kinds
     if same_kind:
@@ -337,7 +337,7 @@ def prepare(
 
 
 def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
-    """The gallery's inputs of the pair's op, in the compute dtype; halves where they are the gallery's own arrays."""
+    """The gallery's inputs of the pair's op, in the compute dtype; halves where they are the gallery's arrays."""
     params = score.params
     dtype = gallery.home.compute_dtype
     if dtype == gallery.home.dtype:

@@ -32,7 +32,7 @@ __all__ = ["FaissReranker"]
 class FaissReranker(Generic[ArrayT]):
     """A FAISS index as the first stage, a score of distributions as the second.
 
-    The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
+    The index proposes a shortlist by whatever it holds; the gallery's parameters, never the index's (which may be
     lossy), decide the ranking.
 
     Items come and go by `add`, `remove`, `upsert` and `compact`. On the CPU any number of threads may `search` at once,
@@ -40,7 +40,7 @@ class FaissReranker(Generic[ArrayT]):
     let changes and searches wait for each other.
 
     ``len(r)`` counts the items that are there, ``id in r`` asks for one. `save` keeps all of it in a folder; it can
-    also be pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
+    also be pickled, copied (by `copy.copy` too with another index) and sent to other processes.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class FaissReranker(Generic[ArrayT]):
     Notes
     -----
     Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
-    by doubling, and a byte an item, with ids of their own (given ones, or after `upsert` or `compact`) 9, or 25 to 40
+    by doubling, and a byte an item, with ids (of the caller, or after `upsert` or `compact`) 9, or 25 to 40
     once they are looked up; strings take 4 bytes a character, as many as the longest has, and twice that once they are
     looked up. What a removed item takes there is not freed, nor is its vector in the index, except where
     the index was given with ids: `compact` frees it.
@@ -115,7 +115,7 @@ class FaissReranker(Generic[ArrayT]):
             require_distribution(record.name, "gallery", gallery)
             gallery.check_signs()
             prepared = Prepared(gallery.detach(), record, pack=False)
-        indexed = Indexed.given(index, prepared.distribution, ids)
+        indexed = Indexed.filled(index, prepared.distribution, ids)
         features = checked_features(features, record, prepared.distribution)
         self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
 
@@ -170,7 +170,7 @@ class FaissReranker(Generic[ArrayT]):
             In (0, 1]: the share of the ten nearest items that a graph or an IVF is to find, by 256 items of the gallery
             beside an exact search among all, which takes as long as these 256 searches do. It is set to the least
             effort that does, or beyond which it finds no more; ``.first_stage`` says what was reached. None leaves
-            FAISS's own settings.
+            FAISS's settings.
 
         Raises
         ------
@@ -530,11 +530,15 @@ class FaissReranker(Generic[ArrayT]):
         """
         stored = self._indexed.changeable_items("upsert")
         items = stored.checked("FaissReranker.upsert", self.score, items)
-        given = stored.checked_ids("FaissReranker.upsert", ids, len(items))
-        rows = stored.rows_of_ids(given) if stored.next_id is None else stored.known_rows("FaissReranker.upsert", given)
+        checked = stored.checked_ids("FaissReranker.upsert", ids, len(items))
+        rows = (
+            stored.rows_of_ids(checked)
+            if stored.next_id is None
+            else stored.known_rows("FaissReranker.upsert", checked)
+        )
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("upsert")
-        self._indexed.put(stored, items, given, vectors, rows)
+        self._indexed.put(stored, items, checked, vectors, rows)
         self._changed()
 
     def compact(self) -> None:

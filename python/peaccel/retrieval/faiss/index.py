@@ -180,7 +180,7 @@ def parameters(index: Any, depth: int, selector: Any) -> Any:
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):  # passes its parameters to the index inside
         return parameters(index.index, depth, selector)
-    if isinstance(index, faiss.IndexIDMap):  # does so too, and translates ids of its own selector only
+    if isinstance(index, faiss.IndexIDMap):  # does so too, and translates ids of that selector only
         return parameters(index.index, depth, selector and faiss.IDSelectorTranslated(index.id_map, selector))
     if isinstance(index, faiss.IndexRefine):
         base = parameters(index.base_index, depth, selector)
@@ -353,8 +353,8 @@ def moved_to_gpu(index: Any, like: Array) -> Any:
 
 
 class Tuned(NamedTuple):
-    """How a built index is searched: the setting by its name, its value, and the share of the ten nearest other items
-    of its own that it then finds."""
+    """How a built index is searched: the setting by its name, its value, and the share of the ten nearest others
+    of its items that it then finds."""
 
     setting: str
     value: int
@@ -362,7 +362,7 @@ class Tuned(NamedTuple):
 
 
 def tuned(index: Any, vectors: np.ndarray[Any, Any], recall: float) -> Tuned | None:
-    """Set a graph or an IVF to the least effort at which it finds this share of the ten nearest, of items of its own,
+    """Set a graph or an IVF to the least effort at which it finds this share of the ten nearest, of its items,
     or to the least beyond which it finds no more; None for an index without such a setting.
     """
     faiss, found = _faiss(), _setting(index)

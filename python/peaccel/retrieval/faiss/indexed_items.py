@@ -36,7 +36,7 @@ class Indexed:
         return _restored, (faiss_index.serialized(self.index), self.items)
 
     @classmethod
-    def given(cls, index: Any, gallery: Distribution, ids: Array | None) -> Indexed:
+    def filled(cls, index: Any, gallery: Distribution, ids: Array | None) -> Indexed:
         """An index that a caller has filled, or the path of its file, beside the gallery whose items it holds."""
         if isinstance(index, (str, os.PathLike)):
             index = faiss_index.read(os.fspath(index))

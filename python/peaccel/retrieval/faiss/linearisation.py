@@ -7,7 +7,7 @@ typical uncertainty of the queries, it nearly is one:
 - The level from which it falls, such as -1/2 log of the summed variances, is computed at a few multiples of the
   reference, between which a query interpolates.
 
-Both are exact for a query of the reference's own uncertainty. Each expansion is written for one op, whose inputs it
+Both are exact for a query of the reference's uncertainty. Each expansion is written for one op, whose inputs it
 takes: means and uncertainties, in float64.
 """
 

@@ -42,7 +42,7 @@ class PlacedRows(NamedTuple):
 class SeenRows(NamedTuple):
     """A FAISS index and the rows that it holds."""
 
-    index: Any  # which returns numbers of its own: 0 .. n-1
+    index: Any  # which returns the numbers 0 .. n-1
     vectors: Vectors
     version: int
     factory: str
