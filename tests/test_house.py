@@ -241,6 +241,11 @@ def test_names_say_what_they_hold():
         assert {name for name in names if found.search(name)} == set(), path.relative_to(ROOT)
 
 
+def test_no_docstring_begins_with_what():
+    files = {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py")}
+    assert {str(path.relative_to(ROOT)) for path in files if '"""What ' in path.read_text()} == set()
+
+
 def _names(node):
     """The names in a node of a syntax tree: of variables, parameters, attributes, functions and classes."""
     return [value for field in ("id", "arg", "attr", "name") if isinstance(value := getattr(node, field, None), str)]
