@@ -22,9 +22,9 @@ class Settings:
 
 def neighbours(d, labels):
     """Minus the log probability that an item's neighbour, drawn by likelihood, is of its class."""
-    own = torch.eye(len(d), dtype=torch.bool, device=labels.device)
-    log_p = pe.pairwise(d, d, "mls").masked_fill(own, -torch.inf).log_softmax(1)
-    same = (labels[:, None] == labels) & ~own
+    itself = torch.eye(len(d), dtype=torch.bool, device=labels.device)
+    log_p = pe.pairwise(d, d, "mls").masked_fill(itself, -torch.inf).log_softmax(1)
+    same = (labels[:, None] == labels) & ~itself
     return -log_p.masked_fill(~same, -torch.inf)[same.any(1)].logsumexp(1).mean()
 
 

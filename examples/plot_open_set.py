@@ -36,10 +36,10 @@ mates, strangers = photograph(enrolled), photograph(np.arange(1000, 2000))
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for name, score in scores.items():
     of_mates, of_strangers = (pe.search(queries, gallery, k=1, score=score) for queries in (mates, strangers))
-    own = np.where(of_mates.ids[:, 0] == enrolled, of_mates.scores[:, 0], -np.inf)
+    best_mate = np.where(of_mates.ids[:, 0] == enrolled, of_mates.scores[:, 0], -np.inf)
     thresholds = np.sort(of_strangers.scores[:, 0])[::-1]
     fpir = np.arange(1, len(thresholds) + 1) / len(thresholds)
-    fnir = (own[:, None] < thresholds).mean(0)
+    fnir = (best_mate[:, None] < thresholds).mean(0)
     axes.plot(100 * fpir, 100 * fnir, label=name)
 
     limit = pe.limit_false_matches(of_strangers.scores[:500, 0], alpha=0.1, delta=0.05)

@@ -30,8 +30,8 @@ class Search:
     async def __call__(self, request: Request) -> JSONResponse:
         as_json, body = request.headers["content-type"].startswith("application/json"), await request.body()
         try:
-            given = json.loads(body) if as_json else np.load(io.BytesIO(body), allow_pickle=False)
-            state = {"mu": given} if isinstance(given, np.ndarray) else dict(given)
+            content = json.loads(body) if as_json else np.load(io.BytesIO(body), allow_pickle=False)
+            state = {"mu": content} if isinstance(content, np.ndarray) else dict(content)
             queries = pe.io.from_state(state).validate().to("float32")
             self.gallery.check(queries)
         except Exception as error:  # readers raise nearly anything for what is no file

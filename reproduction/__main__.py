@@ -52,7 +52,7 @@ MARK = "<!-- What follows is written by python -m reproduction. -->"
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """What is run, and where results go."""
+    """Options: what is run, and where results go."""
 
     list: bool = False
     """Print every table and figure of the papers with the command that makes it, and stop."""
@@ -186,8 +186,8 @@ def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Recor
         if cell.drawn:
             yield cell, common_changes(cell.row, cell.split, plan.search.within)
             continue
-        own: Task = "hib" if cell.task == "hib" else "numbers"
-        trial = (cell.trial or 0) if cell.searches else best(cell.row, own)
+        searched: Task = "hib" if cell.task == "hib" else "numbers"
+        trial = (cell.trial or 0) if cell.searches else best(cell.row, searched)
         if trial is not None:
             yield cell, changes_on(plan, cell.task, cell.row, trial)
 

@@ -101,7 +101,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Decision:
-    """What came out of a claim."""
+    """The verdict on a claim, and what it rests on."""
 
     claim: Claim
     comparisons: tuple[WhereMean, ...]
@@ -194,23 +194,23 @@ def decided(
         tuple(where_mean(differences(records, c, task), c.between, variance(c), overlap) for c in claim.comparisons)
         for claim in claims
     ]
-    together = [_together(claim, own) for claim, own in zip(claims, found, strict=True)]
+    together = [_together(claim, wheres) for claim, wheres in zip(claims, found, strict=True)]
     tested = [not np.isnan(p).any() for p in together]
     smallest = [min(p) if known else 1.0 for p, known in zip(together, tested, strict=True)]
     corrected = np.where(tested, holm(np.array(smallest)), np.nan).tolist()
     decisions = []
-    for i, (claim, own, p) in enumerate(zip(claims, found, corrected, strict=True)):
-        decisions.append(Decision(claim, own, *together[i], p, _said(*together[i], p)))
+    for i, (claim, wheres, p) in enumerate(zip(claims, found, corrected, strict=True)):
+        decisions.append(Decision(claim, wheres, *together[i], p, _said(*together[i], p)))
     return tuple(decisions)
 
 
-def _together(claim: Claim, own: Sequence[WhereMean]) -> tuple[float, float]:
+def _together(claim: Claim, wheres: Sequence[WhereMean]) -> tuple[float, float]:
     """p of the claim's holding and of its being reversed; NaN of too few seeds."""
-    if min(where.seeds for where in own) < FEWEST:
+    if min(where.seeds for where in wheres) < FEWEST:
         return np.nan, np.nan
-    enough = claim.enough or len(own)
-    spare = len(own) - enough
-    inside, beyond = sorted(where.inside for where in own), sorted(where.beyond for where in own)
+    enough = claim.enough or len(wheres)
+    spare = len(wheres) - enough
+    inside, beyond = sorted(where.inside for where in wheres), sorted(where.beyond for where in wheres)
     return min(1.0, (spare + 1) * inside[enough - 1]), min(1.0, enough * beyond[spare])
 
 

@@ -28,7 +28,7 @@ def fetched(path: str) -> bytes:
 
 
 def packages() -> Iterator[dict[str, str]]:
-    """What the archive says of each package: its fields of one line, by name."""
+    """The fields of one line that the archive has of each package, by name."""
     listed = lzma.decompress(fetched(f"{RELEASE}/binary-amd64/Packages.xz")).decode()
     return (dict(re.findall(r"^([\w-]+): (.*)$", entry, re.MULTILINE)) for entry in listed.strip().split("\n\n"))
 

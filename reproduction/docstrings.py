@@ -128,11 +128,11 @@ def fitted(x: Texts, fit: np.ndarray, measured: bool, *more: str) -> tuple[Any, 
         for name, values in files.items():
             np.save(f"{folder}/{name}.npy", values)
         beside = {part: ["--covariates", f"{folder}/{part}-words.npy"] if measured else [] for part in ("fit", "all")}
-        given = ["--relevance", f"{folder}/pairs.npy", *beside["fit"], "--out", f"{folder}/head", "--threads", "1"]
+        options = ["--relevance", f"{folder}/pairs.npy", *beside["fit"], "--out", f"{folder}/head", "--threads", "1"]
         with contextlib.redirect_stdout(io.StringIO()):
-            cli.main(["fit-head", f"{folder}/fit.npy", *given, *more])
-            given = ["--features", f"{folder}/all.npy", *beside["all"], "--out", f"{folder}/d.npz"]
-            cli.main(["embed", "--run", f"{folder}/head", *given])
+            cli.main(["fit-head", f"{folder}/fit.npy", *options, *more])
+            options = ["--features", f"{folder}/all.npy", *beside["all"], "--out", f"{folder}/d.npz"]
+            cli.main(["embed", "--run", f"{folder}/head", *options])
         d = pe.io.read_distribution(f"{folder}/d.npz")
     held = np.flatnonzero(fit)[: -(-count // 4)]  # groups are numbered by their first rows, and the first are held out
     calibrated = pe.calibrate(d, np.stack([held, held + n], 1), np.ones(len(held), bool))(d)
@@ -142,7 +142,7 @@ def fitted(x: Texts, fit: np.ndarray, measured: bool, *more: str) -> tuple[Any, 
 
 
 def judged(queries: Any, documents: Any, score: Any, words: np.ndarray, sure: np.ndarray | None = None) -> np.ndarray:
-    """What `METRICS` names, of queries whose document is in their own row; NaN where nothing says how sure they are."""
+    """The numbers of `METRICS`, of queries whose document has their row; NaN where no confidence is known."""
     scores = np.asarray(pe.pairwise(queries, documents, score))
     right = scores.argmax(1) == np.arange(len(scores))
     best = pe.metrics.roc_auc(scores.max(1), right)
@@ -152,7 +152,7 @@ def judged(queries: Any, documents: Any, score: Any, words: np.ndarray, sure: np
 
 
 def measure(x: Texts, fit: np.ndarray, *more: str) -> dict[str, np.ndarray]:
-    """What cosine, a head, and a head that knows the number of words reach on the pairs that are not fitted to."""
+    """The numbers of cosine, of a head, and of a head that knows the number of words, on pairs not fitted to."""
     queries, documents, words = pe.Point(x.queries[~fit]), pe.Point(x.documents[~fit]), x.query_words[~fit]
     found = {"cosine": judged(queries, documents, "cosine", words)}
     for name, measured in (("head, llr", False), ("head with words, llr", True)):

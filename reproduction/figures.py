@@ -86,7 +86,7 @@ def _order(found: Mapping[tuple[str, str], Mapping[int, float]], names: Sequence
 
 @mpl.rc_context(STYLE)
 def _search(plan: Plan, records: Records) -> str | None:
-    """What each row's settings reached on validation classes: chance, of which the best was taken."""
+    """MAP@R on validation classes of each row's settings: chance, of which the best was taken."""
     found = {row: x for row in rows_of(plan, "numbers") if len(x := trials(plan, records, row))}
     if not found:
         return None
@@ -124,12 +124,12 @@ def _pairs(plan: Plan, last: Records, records: Records) -> str | None:
     panels = [task for task in WHOLE if any(pair.task == task for pair in found)]
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for ax, task in zip(axes, panels, strict=True):
-        own = [pair for pair in found if pair.task == task]
-        y = [names.index(pair.name) for pair in own]
-        drawn = [pair.drawn for pair in own]
+        shown = [pair for pair in found if pair.task == task]
+        y = [names.index(pair.name) for pair in shown]
+        drawn = [pair.drawn for pair in shown]
         reach = [where.high - where.value for where in drawn]
-        ax.plot([pair.recipe for pair in own], y, "D", ms=4, color=COLOURS[1], label="recipes, validation MAP@R")
-        ax.plot([pair.chosen.value for pair in own], y, "o", ms=7, mfc="none", color="black", label="chosen settings")
+        ax.plot([pair.recipe for pair in shown], y, "D", ms=4, color=COLOURS[1], label="recipes, validation MAP@R")
+        ax.plot([pair.chosen.value for pair in shown], y, "o", ms=7, mfc="none", color="black", label="chosen settings")
         ax.errorbar(
             [w.value for w in drawn], y, xerr=reach, fmt="o", ms=3.5, lw=1, color=COLOURS[0], label="common draws"
         )

@@ -57,7 +57,7 @@ def held_out(labels: np.ndarray, fit: np.ndarray) -> np.ndarray:
 
 
 class Search(NamedTuple):
-    """What the best item of each query is."""
+    """The best item of each query: whether it is right, and its score."""
 
     right: np.ndarray
     score: np.ndarray
@@ -98,7 +98,7 @@ def claims(x: Case, *more: str) -> Iterator[tuple[str, float]]:
     def tar(scores: np.ndarray) -> float:
         return float(pe.metrics.tar_at_far(scores, same, FAR, resamples=1).tar)
 
-    def told(confidence: np.ndarray, of: Search = best) -> float:
+    def auroc(confidence: np.ndarray, of: Search = best) -> float:
         return float(pe.metrics.r_auroc(of.right, confidence))
 
     yield "2: Recall@1, `mls` less cosine", by["mls"].right.mean() - best.right.mean()
@@ -119,9 +119,9 @@ def claims(x: Case, *more: str) -> Iterator[tuple[str, float]]:
         tar(by_pairs(factor, x, pairs, pe.scores.scale_cosine(mu=mu))) - tar(plain),
     )
     yield "15: Recall@1, `llr` less cosine", by["llr"].right.mean() - best.right.mean()
-    gains = [told(sure(d[m], x.queries)) - told(best.score) for m in HEADS]
+    gains = [auroc(sure(d[m], x.queries)) - auroc(best.score) for m in HEADS]
     yield "20, 21: AUROC, the best head less the best cosine", max(gains)
-    yield "22: AUROC of the best `llr` less the best cosine", told(by["llr"].score, by["llr"]) - told(best.score)
+    yield "22: AUROC of the best `llr` less the best cosine", auroc(by["llr"].score, by["llr"]) - auroc(best.score)
     for name, scores in of_pairs.items():
         less = pe.metrics.equal_error_rate(scores, same) - pe.metrics.equal_error_rate(plain, same)
         yield f"23, 24: EER, `{name}` less cosine", less
@@ -145,7 +145,7 @@ def close(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rejected(d: Any, x: Case, pairs: np.ndarray, same: np.ndarray, scores: np.ndarray) -> float:
-    """What rejecting uncertain pairs gains over rejecting any."""
+    """The gain of rejecting uncertain pairs over rejecting any."""
     queries, gallery = (1 / sure(d, rows) for rows in (x.queries[pairs[:, 0]], x.gallery[pairs[:, 1]]))
     orders = [pe.metrics.pair_uncertainty(queries, gallery), -pe.metrics.random_confidence(len(same), 1)]
     areas = [pe.metrics.reject_verification(scores, same, doubts, FAR).area_by_width for doubts in orders]

@@ -1,4 +1,4 @@
-"""What is measured of HIB on its own task: whether its uncertainty follows occlusion; and the picture of it."""
+"""Measures of HIB on its own task: whether its uncertainty follows occlusion; and the picture of it."""
 
 from __future__ import annotations
 

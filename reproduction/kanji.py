@@ -207,10 +207,10 @@ def run(row: str, classes: int, split: int, data: dict[str, Part]) -> Record:
         values = {f"{name}.own": float(unpacked(found[name]["own"]).mean()) for name in ("recall_at_1", "map_at_r")}
         values |= {name: x for name, x in found["numbers"].items() if name.startswith(KEPT)}
         record[style] = {name: round(x, 5) for name, x in values.items()}
-    return {**record, "style": told_apart(method, training, data)}
+    return {**record, "style": style_auroc(method, training, data)}
 
 
-def told_apart(method: Method, training: Training, data: dict[str, Part]) -> dict[str, float]:
+def style_auroc(method: Method, training: Training, data: dict[str, Part]) -> dict[str, float]:
     """AUROC of printed against brushed clean queries: by the method's confidence, the norm, and the best score."""
     gallery, *queries = (embed(training.model, images(data[part].clean)) for part in ("gallery", "printed", "brushed"))
     held = embed(training.model, images(data["validation"].mixed))
@@ -244,7 +244,7 @@ COLUMNS = {
     "Printed or brushed, by the best score": ("style", "best"),
     "Printed or brushed, by the confidence": ("style", "own"),
 }
-"""What the table shows: of which queries, and under which name a line has it, by score or by confidence."""
+"""Columns of the table: of which queries, and under which name a line has it, by score or by confidence."""
 
 
 def table() -> Iterator[tuple[str, ...]]:

@@ -22,7 +22,7 @@ KEYS = ("task", "row", "form", "trial", "split", "initialisation", "attempt")
 
 
 def read(path: Path) -> dict[Cell, Record]:
-    """What is finished, the later line where a cell has two; nothing where there is no file.
+    """Read the finished cells, the later line where a cell has two; none where there is no file.
 
     Raises
     ------

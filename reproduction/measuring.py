@@ -1,4 +1,4 @@
-"""What is measured of a trained row."""
+"""Measures of a trained row."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
 
     validation, query, gallery = (parts[part] for part in ("validation", "query", "gallery"))
     held = seen(validation.mixed)
-    own = scored(method, training, held, validation.labels)
+    method_score = scored(method, training, held, validation.labels)
     queries = {"mixed": seen(query.mixed)}
     items = {"mixed": seen(gallery.mixed)}
     truth: tuple[Any, Any] = query.labels, gallery.labels
     if radius is not None:
         assert query.position is not None and gallery.position is not None
         truth = metrics.Relevance.within(query.position, gallery.position, radius), None
-    ranked = {"own": (own, queries["mixed"], items["mixed"])}
-    rivals = _rivals(method, own, held, validation.labels)
+    ranked = {"own": (method_score, queries["mixed"], items["mixed"])}
+    rivals = _rivals(method, method_score, held, validation.labels)
     if method.name in BY_CONDITION and isinstance(held, Normal):
         queries["clean"], items["clean"] = seen(query.clean), seen(gallery.clean)
         ranked |= _by_condition(rivals, queries, items)
@@ -112,9 +112,9 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
             record["map_at_r"][name] = packed(_by_class(metrics.average_precision_at_r(ids, *truth), query.labels))
         if name == "own":
             sure = _confidences(method, training, q) | _of_best(rivals, q, g)
-            told = _held_out(method, training, rivals, held, validation.labels)
+            held_out = _held_out(method, training, rivals, held, validation.labels)
             unseen = _unseen(query.mixed.kind, validation.mixed.kind)
-            record["numbers"] = _numbers(sure, told, right, query, unseen)
+            record["numbers"] = _numbers(sure, held_out, right, query, unseen)
     record["numbers"] |= _of_pairs(method, rivals, queries["mixed"], items["mixed"], query, gallery, validation)
     if "seen" in parts:
         record["numbers"] |= _of_classes(training, parts["seen"])
@@ -122,9 +122,9 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
     return record
 
 
-def _rivals(method: Method, own: Score, held: Distribution, labels: NDArray[np.int64]) -> dict[str, Rival]:
+def _rivals(method: Method, score: Score, held: Distribution, labels: NDArray[np.int64]) -> dict[str, Rival]:
     """The method's own score, the cosine of its means, and of PFE the calibrated likelihood ratio."""
-    rivals = {"own": Rival(own), "cosine": Rival(scores.get("cosine"))}
+    rivals = {"own": Rival(score), "cosine": Rival(scores.get("cosine"))}
     if method.name == "pfe" and isinstance(held, Normal):
         fits = fit(held, labels, None, 0)
         assert fits.prior is not None
@@ -146,7 +146,7 @@ def _by_condition(
 
 
 def _confidences(method: Method, training: Training, d: Distribution) -> dict[str, NDArray[np.float64]]:
-    """What says how sure each item is: the method's own word, the norm of its mean, and its class probability."""
+    """Confidences of each item: the method's, the norm of its mean, and its class probability."""
     found = {}
     if method.confidence not in ("-", "norm"):
         found["own"] = np.asarray(confidence(d, None if method.confidence == "default" else method.confidence))
@@ -161,7 +161,7 @@ def _confidences(method: Method, training: Training, d: Distribution) -> dict[st
 
 
 def _of_best(rivals: Mapping[str, Rival], d: Distribution, items: Distribution) -> dict[str, NDArray[np.float64]]:
-    """What needs no learned confidence: the best item's score and its margin to the next, by each score."""
+    """Confidences that are not learned: the best item's score and its margin to the next, by each score."""
     found = {}
     for name, rival in rivals.items():
         if name != "own" or rival.score.name != "cosine":  # which is there under its own name
@@ -188,19 +188,19 @@ def _unseen(kind: NDArray[np.int64], trained: NDArray[np.int64]) -> NDArray[np.b
 
 def _numbers(
     sure: Mapping[str, NDArray[np.float64]],
-    told: tuple[Mapping[str, NDArray[np.float64]], NDArray[np.float64]],
+    held_out: tuple[Mapping[str, NDArray[np.float64]], NDArray[np.float64]],
     right: NDArray[np.float64],
     query: Part,
     unseen: NDArray[np.bool_],
 ) -> dict[str, float]:
-    """How each confidence follows severity and errors; thresholds of `ceda` are of validation items, `told`.
+    """How each confidence follows severity and errors; thresholds of `ceda` are of validation items, `held_out`.
 
     The parts of seen and of unseen corruption hold the clean queries as well.
     """
     found = {}
     known = ~np.isnan(right)
     clean = query.mixed.kind == 0
-    of_held, held_right = told
+    of_held, held_right = held_out
     for name, values in {**sure, "random": metrics.random_confidence(len(right), 0)}.items():
         x, y = right[known], values[known]
         found[f"r_auroc.{name}"], found[f"ausc.{name}"] = metrics.r_auroc(x, y), metrics.rejection_area(x, y, "ausc")
@@ -248,16 +248,16 @@ def _of_pairs(
         found[f"auc.{name}"], found[f"eer.{name}"], found[f"tar.{name}"] = verification(of_pairs, same)
         for part, chosen in _pairs_by_corruption(query, gallery, validation, pairs):
             found[f"eer_{part}.{name}"] = verification(of_pairs[chosen], same[chosen])[1]
-    own_scores = rivals["own"].paired(a, b)
+    method_scores = rivals["own"].paired(a, b)
     at_random = [
-        metrics.reject_verification(own_scores, same, -metrics.random_confidence(len(same), seed), FAR).area_by_width
+        metrics.reject_verification(method_scores, same, -metrics.random_confidence(len(same), seed), FAR).area_by_width
         for seed in range(1, REJECTED_AT_RANDOM + 1)
     ]
     found["rejection.random"] = float(np.mean(at_random))
     sides = [_uncertainty(method, d) for d in (a, b)]
     if sides[0] is not None and sides[1] is not None:
         doubts = metrics.pair_uncertainty(sides[0], sides[1])
-        found["rejection.own"] = metrics.reject_verification(own_scores, same, doubts, FAR).area_by_width
+        found["rejection.own"] = metrics.reject_verification(method_scores, same, doubts, FAR).area_by_width
         found["rejection_gain.own"] = found["rejection.own"] - found["rejection.random"]
     return found
 

@@ -151,8 +151,8 @@ def _first(plan: Plan, last: Records, records: Records, task: Task, purpose: Pur
     others = [f"{len(equal) - NAMED} more"] * (len(equal) > NAMED)
     alone = Comparison((first[0],), (), (purpose.measures[first[1]],))
     where = where_mean(list(found[first].values()), ABOVE, variance(alone))
-    told = ", ".join([*named, *others]) or "none"
-    return [purpose.name, task, f"`{first[0]}`", first[1], str(_epochs(first[0])), interval(where, ""), told]
+    alike = ", ".join([*named, *others]) or "none"
+    return [purpose.name, task, f"`{first[0]}`", first[1], str(_epochs(first[0])), interval(where, ""), alike]
 
 
 def _epochs(row: str) -> int:
@@ -164,7 +164,7 @@ def _epochs(row: str) -> int:
 
 
 def plane_of(records: Records) -> Record | None:
-    """What the picture of HIB's own task shows: items of the first split that has them."""
+    """The items in the picture of HIB's own task: those of the first split that has them."""
     found = {cell.split: record["plane"] for cell, record in records.items() if not cell.form and "plane" in record}
     return found[min(found)] if found else None
 

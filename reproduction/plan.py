@@ -1,4 +1,4 @@
-"""What is run: rows of the papers' table on four tasks, and HIB on its own.
+"""The plan: rows of the papers' table on four tasks, and HIB on its own.
 
 Each training is known by its name and its settings' hash.
 """
@@ -318,8 +318,8 @@ def _narrowed(row: str, within: float) -> dict[str, tuple[float, float, bool]]:
     found = {}
     for key, (low, high, log) in ranges(row).items():
         if log:
-            own = attrgetter(key)(recipe(row, "mnist")[1])
-            low, high = max(low, own / within), min(high, own * within)  # noqa: PLW2901  (the range, narrowed)
+            centre = attrgetter(key)(recipe(row, "mnist")[1])
+            low, high = max(low, centre / within), min(high, centre * within)  # noqa: PLW2901  (the range, narrowed)
         found[key] = (low, high, log)
     return found
 

@@ -1,4 +1,4 @@
-"""What the page shows of each kind of number: a figure of a few measures, a file of all of them."""
+"""Sections of the page, one for each kind of number: a figure of a few measures, a file of all of them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def utterance(name: str, rng: np.random.Generator) -> tuple[np.ndarray, float, f
 
 
 def embedded(encoder: Any, waves: list[np.ndarray]) -> np.ndarray:
-    """What `encoder.embed_utterance` makes of each, in one pass of the network."""
+    """Embeddings as of `encoder.embed_utterance`, in one pass of the network."""
     windows: list[np.ndarray] = []
     of = []
     for i, wave in enumerate(waves):
@@ -203,7 +203,7 @@ def by_quality(x: Speech, fit: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def quality(x: Speech, rows: np.ndarray, pairs: Any) -> list[np.ndarray]:
-    """What is known of pairs beside their score: their logarithms of seconds and their decibels, added."""
+    """Quality measures of pairs: the sums of their logarithms of seconds and of their decibels."""
     return [q[rows][pairs[0]] + q[rows][pairs[1]] for q in (np.log(x.seconds), x.snr)]
 
 
@@ -232,7 +232,7 @@ def learned(
 
 
 class Head(NamedTuple):
-    """What a head makes of utterances that it was not fitted to."""
+    """Scores and confidences of a head on utterances that it was not fitted to."""
 
     scores: np.ndarray
     """[N, N], the scores of all pairs."""

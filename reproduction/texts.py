@@ -53,7 +53,7 @@ INDEXES = {"en": (lzma, "xz"), "de": (bz2, "bz2"), "fr": (bz2, "bz2")}
 
 
 class Package(NamedTuple):
-    """What an index says of a package."""
+    """The entry of a package in an index."""
 
     version: str
     """Of the English description, so that no translation is out of date."""
@@ -84,11 +84,11 @@ def drawn(en: dict[str, Package], de: dict[str, Package], fr: dict[str, Package]
     seen: set[str] = set()
     for name in rng.permutation(sorted(en)):
         one = en[name]
-        told = [index[name] for index in (de, fr) if name in index and index[name].version == one.version]
-        texts = {one.text, one.summary, *(x.text for x in told)}
-        if len(texts) == 2 + len(told) and not texts & seen and len(one.text.split()) > 9:
+        translations = [index[name] for index in (de, fr) if name in index and index[name].version == one.version]
+        texts = {one.text, one.summary, *(x.text for x in translations)}
+        if len(texts) == 2 + len(translations) and not texts & seen and len(one.text.split()) > 9:
             seen |= texts
-            (whole if len(told) == 2 else alone).append(name)
+            (whole if len(translations) == 2 else alone).append(name)
     every = whole[: ANSWERED + MISSING + FITTED]
     return {
         "name": every + alone[:OTHERS],

@@ -52,20 +52,20 @@ def check_cuda() -> None:
     q, g = (pe.Normal(*map(torch.tensor, (rng.normal(size=(n, 8)), rng.uniform(0.5, 1, (n, 8))))) for n in (5, 40))
     inner = plan(pe.Point(q.mu), pe.Point(g.mu), "cosine", detach=True)
     drawn = plan(q, g, pe.scores.sampled_cosine(n=3, seed=torch.tensor(7)), detach=True)
-    own = plan(q, g, "mls", detach=True)
+    likelihood = plan(q, g, "mls", detach=True)
     place, _cuda.place = _cuda.place, lambda x: (0, 0)
     try:
-        for planned in (own, inner, drawn):
+        for planned in (likelihood, inner, drawn):
             wanted = pe.ops.score(planned.pair.op, planned.inputs, pairwise=True)
             torch.testing.assert_close(_cuda.score(planned.pair.op, planned.inputs, None, True), wanted)
         best = pe.search(q, g, 3)
-        scores, ids, *_ = _cuda.search(own.pair.op, own.inputs, 3)
+        scores, ids, *_ = _cuda.search(likelihood.pair.op, likelihood.inputs, 3)
         torch.testing.assert_close((scores, ids), tuple(best))
         draws = pe.ops.samplers.sample_normal, q.mu, q.var, torch.tensor(7), 2, 0, 0
         torch.testing.assert_close(_cuda.sample(*draws), pe.ops.sample(*draws))
         os.environ["PEACCEL_LIBCUDA"] = "libnone.so"
         try:
-            _cuda.score(own.pair.op, own.inputs, None, True)
+            _cuda.score(likelihood.pair.op, likelihood.inputs, None, True)
         except pe.CudaError as error:
             assert str(error) == "there is no NVIDIA driver here (libnone.so cannot be loaded)", error
         else:

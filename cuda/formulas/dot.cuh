@@ -24,7 +24,7 @@
 // x where it is finite, else 0.
 __device__ inline double or_zero(double x) { return is_finite(x) ? x : 0; }
 
-// What is the same at the edges of many formulas.
+// Values and partials at the edge that many formulas share.
 struct Edges {
     static constexpr bool ALIKE = false;
     __device__ static double at_edge(const DotPair&) { return NAN; }

@@ -1,4 +1,4 @@
-"""Heads: features -> distributions. A location head and an uncertainty head side by side, each its own module."""
+"""Heads: features -> distributions. A location head and an uncertainty head side by side, each a module."""
 
 from __future__ import annotations
 

@@ -314,9 +314,9 @@ def _reached(run: PathLike | None) -> dict[str, str]:
         return {}
     result = _read(path)
     try:
-        told = f"{100 * result['recall_at_1']:.2f} % ({100 * result['chance']:.2f} % by chance)"
+        recall = f"{100 * result['recall_at_1']:.2f} % ({100 * result['chance']:.2f} % by chance)"
         of = f"of {result['queries']} queries, part {result['part']}"
-        return {f"Recall@1 {of}": told, f"MAP@R {of}": f"{100 * result['map_at_r']:.2f} %"}
+        return {f"Recall@1 {of}": recall, f"MAP@R {of}": f"{100 * result['map_at_r']:.2f} %"}
     except (KeyError, TypeError):
         raise ValueError(f"{path}: is not the result of a run") from None
 
@@ -352,9 +352,9 @@ def _require_replaceable(folder: Path) -> None:
     """Refuse a folder with anything but what `save_pretrained` wrote, so that no other files are lost."""
     names = names_within(folder)
     about = _read(folder / ABOUT) if ABOUT in names else {}
-    own = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in about.get("fits", ()))}
-    if names and not (about.get("peaccel") == "pretrained" and names <= own):
-        other = min(names - own, default=min(names))
+    written = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in about.get("fits", ()))}
+    if names and not (about.get("peaccel") == "pretrained" and names <= written):
+        other = min(names - written, default=min(names))
         raise ValueError(f"{folder}: holds {other}, expected what save_pretrained wrote, or an empty or a new folder")
 
 

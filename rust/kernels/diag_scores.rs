@@ -165,7 +165,7 @@ impl<T: Float, F: Formula> DiagKernel<'_, T, F> {
                 let excess = significands[n].product_less_one();
                 let product = 1.0 + excess;
                 parts.significands[n] = product;
-                // What the sum lost of the logarithm is added to the rational part.
+                // The digits of the logarithm that the sum lost are added to the rational part.
                 let (weight, weights) = self.formula.weights();
                 parts.rational += weights[n] / weight * (excess - (product - 1.0)) / product;
             } else {
@@ -248,7 +248,7 @@ impl<T: Float, F: Formula> DiagKernel<'_, T, F> {
             }
         }
         parts.rational = rationals.iter().sum();
-        // What the score grows by where the logarithm of a vanishing variance falls.
+        // The growth of the score where the logarithm of a vanishing variance falls.
         let growth: f64 = -zeros.iter().zip(weights).map(|(zeros, weight)| zeros * weight).sum::<f64>();
         if growth != 0.0 && parts.rational.is_finite() {
             parts.rational = growth / rational_weight * f64::INFINITY;

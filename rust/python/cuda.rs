@@ -485,7 +485,7 @@ pub fn cuda_scores_of_products(
     Ok(())
 }
 
-/// What gradients of sum(weights * scores) of all pairs are made of: factors [Q, G] of means, and in the scratch masks and sums, those of
+/// The parts of gradients of sum(weights * scores) of all pairs: factors [Q, G] of means, and in the scratch masks and sums, those of
 /// gallery rows if `both` sides are wanted.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays

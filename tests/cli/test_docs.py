@@ -70,8 +70,6 @@ SHOWN = {
     "peaccel evaluate --queries q.npz --gallery g.npz --query-labels ql.npy --gallery-labels gl.npy "
     "--scores cosine,mls --out page/": "",
     "peaccel choose-score --embeddings validation.npz --labels labels.npy --out choice/": "",
-    "peaccel choose-threshold --queries q.npz --gallery g.npz --query-labels ql.npy --gallery-labels gl.npy --wrong 5% "
-    "--out threshold/": "",
     "peaccel choose-threshold --queries q.npy --gallery g.npy --query-labels ql.npy --gallery-labels gl.npy --wrong 5% "
     "--out choice/": "",
     "peaccel search --score cosine --k 1 --accept choice/accept.json --gallery g.npy --queries new.npy "

@@ -47,7 +47,7 @@ def chosen(answers, of, right, seed):
     given = JudgedAnswers(answers.scores[:, 0], right, of, np.ones(len(of), bool), np.empty(0), None)
     tried = candidates("", KINDS, COSINE, answers, None, given, some, None, "")
     best, _ = best_of(tried, "wrong", ALPHA, some, np.empty(0, bool))
-    part = best.given.part(~some, np.empty(0, bool))
+    part = best.judged.part(~some, np.empty(0, bool))
     return best, pe.learn_then_test(part.scores, part.right, part.units, ALPHA, DELTA, seed)
 
 

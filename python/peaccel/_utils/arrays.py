@@ -23,6 +23,7 @@ __all__ = [
     "Numpy",
     "adjacent",
     "appended",
+    "array_from",
     "as_array",
     "as_numpy",
     "as_stored",
@@ -31,7 +32,6 @@ __all__ = [
     "device_of",
     "dtype_name",
     "empty",
-    "from_given",
     "full",
     "home_of",
     "is_masked",
@@ -199,7 +199,7 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: A
 def _from_python(x: object, owner: str, name: str) -> np.ndarray[Any, Any]:
     """The numpy array of an object that is not an array; TypeError if its elements are not numbers."""
     try:
-        array = from_given(owner, name, x)
+        array = array_from(owner, name, x)
         array = array.astype(np.float64) if array.dtype.kind == "O" and x is not None else array
     except NotArrayError:
         raise
@@ -212,7 +212,7 @@ def _from_python(x: object, owner: str, name: str) -> np.ndarray[Any, Any]:
 
 
 def _as_floating(x: Array, like: Array, untyped: bool) -> Array:
-    """Integers and objects without a dtype of their own, converted as `as_array` says; other arrays unchanged."""
+    """Integers and objects without a dtype, converted as `as_array` says; other arrays unchanged."""
     name = dtype_name(x)
     if not (name.startswith(("int", "uint")) or (untyped and name.startswith("float"))):
         return x
@@ -350,10 +350,10 @@ def on_host(x: Array, owner: str = "", name: str = "") -> np.ndarray[Any, Any]:
             raise ValueError(f"{owner or 'peaccel'}: {name or 'a tensor'} is on meta, where tensors have no values")
         return as_numpy(x.cpu())
     _require_plain(owner, name, x)
-    return as_numpy(x) if isinstance(x, np.ndarray) else from_given(owner, name, x)
+    return as_numpy(x) if isinstance(x, np.ndarray) else array_from(owner, name, x)
 
 
-def from_given(owner: str, name: str, x: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+def array_from(owner: str, name: str, x: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     """The array that numpy makes of a list or an object; of a distribution a TypeError that names the argument."""
     _require_plain(owner, name, x)
     try:

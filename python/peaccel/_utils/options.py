@@ -89,10 +89,10 @@ def check_inputs(kind: type[Any], arguments: Sequence[str]) -> None:
     for name, of in get_type_hints(kind).items():
         if Path in (of, *get_args(of)) and not name.endswith(NO_INPUTS):
             parser.add_argument(f"--{name.replace('_', '-')}", nargs="?")
-    given = vars(parser.parse_known_args(arguments)[0])
-    if given.pop("help"):
+    parsed = vars(parser.parse_known_args(arguments)[0])
+    if parsed.pop("help"):
         return
-    for path in filter(None, given.values()):
+    for path in filter(None, parsed.values()):
         if path != "None" and not os.path.exists(file_of(path)):
             raise FileNotFoundError(f"{path}: no such file")
 
@@ -119,7 +119,7 @@ def _optional(info: Any) -> Any:
         return spec
     return replace(
         spec,
-        instance_from_str=lambda given: None if given == ["None"] else spec.instance_from_str(given),
+        instance_from_str=lambda words: None if words == ["None"] else spec.instance_from_str(words),
         is_instance=lambda x: x is None or spec.is_instance(x),
         str_from_instance=lambda x: ["None"] if x is None else spec.str_from_instance(x),
         choices=None if spec.choices is None else (*spec.choices, "None"),

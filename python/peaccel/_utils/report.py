@@ -107,7 +107,7 @@ def retrievals(queries: NDArray[Any], found: NDArray[Any], right: NDArray[Any], 
     queries
         [N, H, W], ink in [0, 1].
     found
-        [N, 2, K, H, W], before and after, best first; of a size of their own.
+        [N, 2, K, H, W], before and after, best first; of another size.
     right
         [N, 2, K] bool.
     names

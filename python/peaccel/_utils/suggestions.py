@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from peaccel._utils.arrays import from_given, is_masked, is_torch, on_host
+from peaccel._utils.arrays import array_from, is_masked, is_torch, on_host
 
 __all__ = ["require_classes", "unknown"]
 
@@ -39,7 +39,7 @@ def require_classes(owner: str, name: str, x: Any, expected: str = "the class of
 def _missing(owner: str, name: str, x: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     if is_masked(x):
         return np.asarray(x.mask | np.zeros(x.shape, bool))
-    array = x if isinstance(x, np.ndarray) else on_host(x) if is_torch(x) else from_given(owner, name, x, object)
+    array = x if isinstance(x, np.ndarray) else on_host(x) if is_torch(x) else array_from(owner, name, x, object)
     if not array.ndim:  # no classes of items, which the shape will say
         return np.zeros(0, bool)
     if array.dtype.kind != "O":

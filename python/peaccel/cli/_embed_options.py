@@ -69,9 +69,9 @@ class Embed:
 
 def check_words(arguments: Sequence[str]) -> None:
     """Refuse a data set that is unknown before tyro is imported."""
-    given = early(arguments)
-    if given.data is not None and not given.help:
-        check_known(given.data, (*COMPOSED, *READERS))
+    parsed = early(arguments)
+    if parsed.data is not None and not parsed.help:
+        check_known(parsed.data, (*COMPOSED, *READERS))
 
 
 def check(task: Embed) -> None:
@@ -82,19 +82,19 @@ def check(task: Embed) -> None:
     if task.run is not None and not (task.run / "run.json").is_file():
         raise FileNotFoundError(f"{task.run}/run.json: there is no such file: is {task.run} the folder of a run?")
     more = {"--labels-out": task.labels_out, "--quality-out": task.quality_out}
-    given = [name for name, path in more.items() if path is not None]
+    beside = [name for name, path in more.items() if path is not None]
     if task.hidden_digits is not None:
         if task.run is None:
             raise ValueError(f"--hidden-digits needs --run of a model trained on {' or '.join(DIGITS)}")
         if not 0 <= task.hidden_digits <= 1:
             raise ValueError(f"--hidden-digits is {task.hidden_digits:g}, expected a probability")
-        if given or task.features is not None:
-            raise ValueError(f"--hidden-digits writes a folder, expected no {(*given, '--features')[0]}")
+        if beside or task.features is not None:
+            raise ValueError(f"--hidden-digits writes a folder, expected no {(*beside, '--features')[0]}")
     _check_covariates(task)
     if task.hidden_digits is not None:
         return
-    if task.features is not None and given:
-        raise ValueError(f"--features has no labels and no quality, expected no {given[0]}")
+    if task.features is not None and beside:
+        raise ValueError(f"--features has no labels and no quality, expected no {beside[0]}")
     for name in ("side", "crops", "seed", "data", "root", "part", "quick", "skip_bad") if task.features else ():
         if getattr(task, name) != getattr(Embed, name):
             raise ValueError(f"--features are what is embedded, expected no --{name.replace('_', '-')}")

@@ -1,4 +1,4 @@
-"""What was fitted to items, or is of others, and how commands apply it to those of both sides."""
+"""Fits that commands read from files, and apply to the items of both sides."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AppliedFits:
         return self._read(path, 1)
 
     def __str__(self) -> str:
-        """What was applied, as files of thresholds have it."""
+        """The fits that were applied, as files of thresholds have them."""
         one, other = self.calibrations
         fits = one, None if other == one else other, self.centre, self.plda
         return ", ".join(fingerprint(fit) for fit in fits if fit is not None) or "none"

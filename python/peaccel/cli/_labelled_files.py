@@ -70,14 +70,14 @@ BETWEEN = (
 )
 
 
-def given(task: LabelledFiles) -> set[str]:
+def named_options(task: LabelledFiles) -> set[str]:
     """Which of the options that say what is searched for, and what is right, are there."""
     return {name for names in AMONG + BETWEEN for name in names if getattr(task, name) is not None}
 
 
 def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distribution | None, Any]:
     """Queries, gallery, and what is right; `instead` names what else would do."""
-    named = given(task)
+    named = named_options(task)
     if named not in map(set, AMONG + BETWEEN):
         found, *expected = (
             " ".join(f"--{name.replace('_', '-')}" for name in names) for names in (sorted(named), *AMONG, *BETWEEN)

@@ -148,9 +148,9 @@ def read(task: SearchFiles) -> SearchInputs:
     queries = fits.of_queries(task.queries)
     of_one_set = task.queries == task.gallery and not fits.of_two_sides
     gallery = queries if of_one_set else fits.of_gallery(task.gallery)
-    for given, named, name, d in ((task.ids, ids, "gallery", gallery), (task.query_ids, query_ids, "queries", queries)):
+    for path, named, name, d in ((task.ids, ids, "gallery", gallery), (task.query_ids, query_ids, "queries", queries)):
         if named is not None and len(named) != len(d):
-            raise ValueError(f"{given}: ids holds {len(named)} ids, expected {len(d)}, one for each row of {name}")
+            raise ValueError(f"{path}: ids holds {len(named)} ids, expected {len(d)}, one for each row of {name}")
     score = scores.named(score if task.score else None, queries, gallery) if plda is None else plda.score
     norm = task.norm("--normalise", gallery, fits, score)
     if accept is not None:

@@ -42,19 +42,19 @@ def row(name: str, about: str | None, arguments: Sequence[str]) -> tuple[str, Se
 
 
 def parse(
-    own: type[Any] | None,
+    command: type[Any] | None,
     prog: str,
     about: str | None,
     name: str,
     arguments: Sequence[str],
     run: Run,
-    given: bool = False,
+    fixed_means: bool = False,
 ) -> tuple[Any, Method, Any, Run]:
     """Read the options of a command that trains.
 
     Parameters
     ----------
-    own
+    command
         A dataclass of options that the command alone has.
     prog, about
         The head of its help.
@@ -64,13 +64,13 @@ def parse(
         What follows it.
     run
         The run unless they say otherwise.
-    given
-        Whether the means are given: then options of the means, of the data and of the backbone are not shown.
+    fixed_means
+        Whether the means are those of the items: then options of means, of the data and of the backbone are not shown.
 
     Returns
     -------
-    The command's own options, the method, its settings (those of the recipe for the data, or of the run that is
-    resumed, with what is given over them), and the run.
+    The command's options, the method, its settings (those of the recipe for the data, or of the run that is
+    resumed, with the options over them), and the run.
     """
     import tyro
 
@@ -82,24 +82,24 @@ def parse(
     again = first.resume and (out / "run.json").exists()
     if again:
         settings, run = resumed(out, name)
-    if given:
+    if fixed_means:
         settings = _without_means(settings)
-    kind: type[Job] = Job if given else Run
-    own = options.Nothing if own is None else own
+    kind: type[Job] = Job if fixed_means else Run
+    command = options.Nothing if command is None else command
     flat = tyro.conf.arg(name="")
     kinds = make_dataclass(
         "Arguments",
         [
-            ("own", Annotated[own, flat]),
+            ("command", Annotated[command, flat]),
             ("run", Annotated[kind, flat], field(default=kind(**{f.name: getattr(run, f.name) for f in fields(kind)}))),
             ("settings", Annotated[type(settings), flat], field(default=settings)),
         ],
     )
     head = f"{options.about(about)}\n\n{name}: {method.paper}"
-    parsed: Any = options.parse(kinds, prog, head, arguments, pairs=again, positional=given)
+    parsed: Any = options.parse(kinds, prog, head, arguments, pairs=again, positional=fixed_means)
     # Settings are read again as a mapping, which checks ranges that tyro does not know.
     return (
-        config.from_mapping(vars(parsed.own), own, name),
+        config.from_mapping(vars(parsed.command), command, name),
         method,
         config.from_mapping(asdict(parsed.settings), method.settings, name),
         config.from_mapping({**vars(run), **vars(parsed.run)}, Run, name),
@@ -107,7 +107,7 @@ def parse(
 
 
 def _without_means(settings: Any) -> Any:
-    """The settings without options of the means, which are given: their width is that of the features."""
+    """The settings without options of the means, which are those of the items: their width is that of the features."""
     import tyro
 
     from peaccel.methods.parts import Embedding
@@ -154,13 +154,13 @@ def check_run(arguments: Sequence[str], out: Path, names: Sequence[str] = ()) ->
     names
         The data sets that may be trained on, the first one unless they name one; none where they cannot.
     """
-    given = early(arguments)
-    if given.help:
+    parsed = early(arguments)
+    if parsed.help:
         return
-    if names and (given.data is not None or not given.resume):
-        check_name(given.data or names[0], None if given.root is None else Path(given.root), names)
-    check_there(*(Path(path) for path in (given.begin, given.weights) if path))
-    check_folder(Path(given.out or out), given.resume)
+    if names and (parsed.data is not None or not parsed.resume):
+        check_name(parsed.data or names[0], None if parsed.root is None else Path(parsed.root), names)
+    check_there(*(Path(path) for path in (parsed.begin, parsed.weights) if path))
+    check_folder(Path(parsed.out or out), parsed.resume)
 
 
 def early(arguments: Sequence[str]) -> argparse.Namespace:

@@ -78,9 +78,9 @@ def main(arguments: Sequence[str]) -> None:
 def _read(task: ChooseScore) -> tuple[Distribution, Any, Distribution | None]:
     """The items, their labels, and the gallery if there is one."""
     ways = ("embeddings", "labels"), ("queries", "gallery", "query_labels", "gallery_labels")
-    given = {name for names in ways for name in names if getattr(task, name) is not None}
-    if given not in map(set, ways):
-        found, *expected = (" ".join(f"--{x.replace('_', '-')}" for x in names) for names in (sorted(given), *ways))
+    named = {name for names in ways for name in names if getattr(task, name) is not None}
+    if named not in map(set, ways):
+        found, *expected = (" ".join(f"--{x.replace('_', '-')}" for x in names) for names in (sorted(named), *ways))
         raise ValueError(f"expected one of these together: {'; '.join(expected)}; found {found or 'none'}")
     if task.embeddings is not None and task.labels is not None:
         return io.read_distribution(task.embeddings), io.read_labels(task.labels), None

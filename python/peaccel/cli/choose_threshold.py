@@ -14,7 +14,7 @@ from typing import Literal
 from peaccel import io, scores
 from peaccel._utils import options
 from peaccel.cli._fitted_files import NormFiles, read_fit
-from peaccel.cli._labelled_files import LabelledFiles, applied, given, novel, scored_by, sides
+from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, scored_by, sides
 from peaccel.cli._outputs import outputs
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.score_trials import score_trials
@@ -182,7 +182,7 @@ def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) ->
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
     others = ("prior", "calibration", "centre", "plda", "cohort", "novel", "novel_labels", *OF_TRIALS)
-    beside = given(task) | {name for name in others if getattr(task, name) is not None}
+    beside = named_options(task) | {name for name in others if getattr(task, name) is not None}
     if beside or task.score != ChooseThreshold.score:
         names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside or {"score"}))
         raise ValueError(f"--pairs are scored already and stand alone, found {names} beside it")
@@ -191,8 +191,8 @@ def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
 
 def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
     """The pairs of a trial list, scored by names."""
-    if given(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
-        found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(given(task))) or "none"
+    if named_options(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
+        found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(named_options(task))) or "none"
         raise ValueError(f"--trial-list needs --embeddings and --ids, and no labels; found {found}")
     if task.novel is not None or task.novel_labels is not None:
         raise ValueError("--novel is of searches, not of --trial-list")

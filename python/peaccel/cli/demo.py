@@ -205,7 +205,7 @@ def load_recipe() -> Recipe:
 
 
 def _run_seeds(recipe: Recipe, data: digits.DigitsSettings, settings: DemoSettings) -> list[SeedRun]:
-    """Train every seed; several side by side, each in a process of its own with one thread, as it would alone."""
+    """Train every seed; several side by side, each in a process with one thread, as it would alone."""
     one = partial(run_seed, recipe, data, settings.data, settings.quick)
     if settings.seeds == 1:
         return [one(settings.seed)]
@@ -259,15 +259,15 @@ def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source,
     prior_mean, prior_var = fit_prior(*embed(training, mixed["train"]))
     factor = variance_factor(*embed(training, mixed["validation"]))
     mls, llr = scores.get("mls"), scores.llr(prior_var=prior_var, prior_mean=prior_mean)
-    own, others = sides(training), sides(beside)
-    calibrated = _scale(own[0], factor), _scale(own[1], factor)
+    items, items_beside = sides(training), sides(beside)
+    calibrated = _scale(items[0], factor), _scale(items[1], factor)
     forms = {
-        "cosine": (scores.get("cosine"), own),
-        "mls": (mls, own),
-        "llr": (llr, own),
+        "cosine": (scores.get("cosine"), items),
+        "mls": (mls, items),
+        "llr": (llr, items),
         "mls calibrated": (mls, calibrated),
         "llr calibrated": (llr, calibrated),
-        recipe.beside: (scored(method, beside, *embed(beside, mixed["validation"])), others),
+        recipe.beside: (scored(method, beside, *embed(beside, mixed["validation"])), items_beside),
     }
     return SeedRun(train_seconds, factor, forms, mixed["query"], mixed["gallery"])
 

@@ -66,8 +66,8 @@ def main(arguments: Sequence[str]) -> None:
     files = [x for name, x in vars(task).items() if name != "out" and isinstance(x, Path)]
     io.check_output(task.out, SUFFIXES, files)
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
-    own = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids")}
-    inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **own))
+    shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids")}
+    inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared))
     if accept is not None:
         if accept.confidence != "score":
             raise ValueError(f"{task.accept}: the threshold is of a {accept.confidence}, expected one of the score")

@@ -60,7 +60,9 @@ def main(arguments: Sequence[str]) -> None:
 
     name = early(arguments).method or HeadFiles.method
     start = runs.Run(data="features", out=out, device="cpu")
-    files, method, settings, run = parse(HeadFiles, "peaccel fit-head", __doc__, name, arguments, start, given=True)
+    files, method, settings, run = parse(
+        HeadFiles, "peaccel fit-head", __doc__, name, arguments, start, fixed_means=True
+    )
     found = features(
         column(files.features, "mu"),
         column(files.labels, "labels"),
@@ -83,15 +85,15 @@ def main(arguments: Sequence[str]) -> None:
 
 def check_head(arguments: Sequence[str]) -> None:
     """Refuse what the words of `fit-head` show to be wrong."""
-    given = early(arguments)
-    method = given.method or HeadFiles.method
+    parsed = early(arguments)
+    method = parsed.method or HeadFiles.method
     if method not in HEADS:
         raise ValueError(f"method is {method!r}, expected one of {', '.join(HEADS)}")
     files = [word for word in arguments[:1] if not word.startswith("-")]
-    check_there(*map(Path, filter(None, (*files, given.labels, given.relevance, *given.covariates))))
-    if files and (Path(files[0]).is_file() or is_table(files[0])) and (given.covariates or given.relevance):
+    check_there(*map(Path, filter(None, (*files, parsed.labels, parsed.relevance, *parsed.covariates))))
+    if files and (Path(files[0]).is_file() or is_table(files[0])) and (parsed.covariates or parsed.relevance):
         count = len(feature_rows(column(Path(files[0]), "mu")))
-        if given.covariates:
-            covariate_rows(columns(map(Path, given.covariates), "covariates"), count)
-        if given.relevance:
-            connected_labels(column(Path(given.relevance), "relevance"), count)
+        if parsed.covariates:
+            covariate_rows(columns(map(Path, parsed.covariates), "covariates"), count)
+        if parsed.relevance:
+            connected_labels(column(Path(parsed.relevance), "relevance"), count)

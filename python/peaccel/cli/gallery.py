@@ -103,8 +103,8 @@ def _create(task: Create) -> None:
     if task.resume and task.out.exists():
         _keep(task, Gallery.open(task.out, sync=task.sync).append, skip_existing=True)
     else:
-        _keep(task, lambda *given, **more: Gallery.create(task.out, *given, sync=task.sync, **more))
-    _told(Gallery.open(task.out))
+        _keep(task, lambda *items, **more: Gallery.create(task.out, *items, sync=task.sync, **more))
+    _print_state(Gallery.open(task.out))
 
 
 def _append(task: Append) -> None:
@@ -115,24 +115,24 @@ def _append(task: Append) -> None:
         _keep(task, gallery.upsert)
     else:
         _keep(task, gallery.append, skip_existing=task.resume)
-    _told(gallery)
+    _print_state(gallery)
 
 
 def _keep(task: GivenItems, write: Callable[..., object], **more: Any) -> None:
     """Hand on the items of a file, in commits, each of which moves the bar."""
-    given: tuple[Any, ...] = ()
+    arguments: tuple[Any, ...] = ()
     total = None
     if is_table(task.embeddings) and task.ids is None and not columns_in(task.embeddings):
-        given = (opened_file(task.embeddings),)
+        arguments = (opened_file(task.embeddings),)
     else:
         items = io.read_distribution(task.embeddings)
         total, ids = len(items), None if task.ids is None else io.read_ids(task.ids)
-        given = items, np.arange(total) if ids is None else ids
+        arguments = items, np.arange(total) if ids is None else ids
     with ProgressBar("keeping items", total) as bar:
-        write(*given, rows=task.rows, progress=bar.advance, **more)
+        write(*arguments, rows=task.rows, progress=bar.advance, **more)
 
 
-def _told(gallery: Gallery) -> None:
+def _print_state(gallery: Gallery) -> None:
     found = gallery.info()
     print(f"{found['path']}: {found['items']} items, version {found['version']}, {found['fragments']} fragments")
 

@@ -97,7 +97,7 @@ def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Ma
     check
         Look whether every listed image is there; otherwise a missing one is named when it is read.
     options
-        The reader's own.
+        Those of the reader.
 
     Returns
     -------

@@ -78,7 +78,7 @@ def corrupt(pictures: P, corruption: Corruption, seed: int | Sequence[int], kind
 
 
 def corrupted(parts: Mapping[str, P], corruption: Corruption, seed: int) -> dict[str, P]:
-    """Every part corrupted, each with draws of its own, so that equal rows of two parts are not damaged alike."""
+    """Every part corrupted, each with other draws, so that equal rows of two parts are not damaged alike."""
     return {part: corrupt(x, corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
 
 

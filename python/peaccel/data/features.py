@@ -137,8 +137,8 @@ def covariate_rows(paths: Sequence[str | Path | TableColumn], items: int) -> NDA
     for path in paths:
         (values,) = _arrays(path, "covariates")
         if values.ndim not in (1, 2) or len(values) != items or values.dtype.kind not in "biuf":
-            told = f"covariates is {values.dtype} {values.shape}"
-            raise ValueError(f"{path}: {told}, expected numbers ({items},) or ({items}, Q), a row for each item")
+            found = f"covariates is {values.dtype} {values.shape}"
+            raise ValueError(f"{path}: {found}, expected numbers ({items},) or ({items}, Q), a row for each item")
         with np.errstate(over="ignore"):
             rows = values.reshape(items, -1).astype(np.float32)
         bad = np.flatnonzero(~np.isfinite(rows).all(1))

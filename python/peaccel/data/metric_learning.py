@@ -1,7 +1,7 @@
 """CUB200-2011, Cars196, Stanford Online Products, In-shop Clothes Retrieval, and folders of images, as published.
 
 Where a list says which classes are for testing, it decides; CUB200-2011 and Cars196 test on the second half of the
-classes, of both their own parts merged. Validation is the first of `folds` folds of the other classes (the first
+classes, of both their parts merged. Validation is the first of `folds` folds of the other classes (the first
 quarter; 0 for none).
 """
 

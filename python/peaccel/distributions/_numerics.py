@@ -101,7 +101,7 @@ def either(
     """One function of the inputs where the mask is true, the other elsewhere.
 
     In torch each function computes all elements, with its `safe` value in place of the other's, which keeps gradients
-    finite. In numpy each computes its own elements only.
+    finite. In numpy each computes its elements only.
     """
     if is_torch(mask):
         where = namespace(mask).where

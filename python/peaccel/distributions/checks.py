@@ -10,10 +10,10 @@ import numpy as np
 from peaccel._utils.arrays import (
     HALVES,
     Array,
+    array_from,
     describe,
     device_of,
     dtype_name,
-    from_given,
     is_torch,
     on_host,
     require_same_kind,
@@ -128,7 +128,7 @@ def checked_candidates(owner: str, mu: Array, candidates: Array) -> Array:
     """The candidates as int64 [Q, K], of the kind of array of the queries' means [Q, D]."""
     if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
         try:
-            candidates = from_given(owner, "candidates", candidates)
+            candidates = array_from(owner, "candidates", candidates)
             candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
         except ValueError:
             raise ValueError(f"{owner}: candidates have rows of different lengths, expected [Q, K]") from None

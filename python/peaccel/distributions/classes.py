@@ -97,13 +97,13 @@ class Distribution(Generic[ArrayT]):
 
     def __post_init__(self) -> None:
         for name in self._names:
-            given = getattr(self, name)
+            argument = getattr(self, name)
             if name == "mu":
-                x = as_array(given, type(self).__name__, name)
+                x = as_array(argument, type(self).__name__, name)
                 self._check_mu(x)
             else:
-                x = self._parameter(name, as_array(given, type(self).__name__, name, like=self.mu))
-            if x is not given:
+                x = self._parameter(name, as_array(argument, type(self).__name__, name, like=self.mu))
+            if x is not argument:
                 object.__setattr__(self, name, x)
         object.__setattr__(self, "kind", self._kinds[x.ndim])
         object.__setattr__(self, "dim", int(self.mu.shape[1]))
@@ -127,9 +127,9 @@ class Distribution(Generic[ArrayT]):
             object.__setattr__(self, "mu", cast(self.mu, dtype))
         shape, like = tuple(x.shape), tuple(self.mu.shape)
         if len(shape) in self._kinds and shape == like[: len(shape)]:
-            # One row under a new axis is its item's own, though numpy gives such an axis the stride of a repeated one.
-            own = shape[0] == 1 and isinstance(x, np.ndarray) and x.strides[0] == 0 and x.flags.writeable
-            return x.copy() if own else x
+            # One row under a new axis is an item's, though numpy gives such an axis the stride of a repeated one.
+            of_one_item = shape[0] == 1 and isinstance(x, np.ndarray) and x.strides[0] == 0 and x.flags.writeable
+            return x.copy() if of_one_item else x
         per_item, per_dimension = 1 in self._kinds, 2 in self._kinds
         if shape in ((), (1,), (1, 1)):  # one number for all items and dimensions
             return repeated(x.reshape(1) if per_item else namespace(x).broadcast_to(x, (1, like[1])), like[0])
@@ -175,7 +175,7 @@ class Distribution(Generic[ArrayT]):
         return type(self)(taken, *[repeated(x[:1], len(taken)) if _is_common(x) else x[rows] for x in others])
 
     def _rows(self, index: Any) -> slice | Array:
-        """The index of the arrays: a slice for an int, else an array of the distribution's own kind."""
+        """The index of the arrays: a slice for an int, else an array of the distribution's kind."""
         owner = type(self).__name__
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
             if not -len(self) <= index < len(self):
@@ -185,7 +185,7 @@ class Distribution(Generic[ArrayT]):
         if isinstance(index, tuple):
             raise TypeError(f"{owner}: index is {index}, expected rows alone; a list of several")
         if isinstance(index, list) and not index:
-            index = np.empty(0, np.intp)  # an empty list has no dtype of its own, and numpy would call it float64
+            index = np.empty(0, np.intp)  # an empty list has no dtype, and numpy would call it float64
         rows = as_array(index, owner, "index", floating=False)
         is_mask, is_int = dtype_name(rows) == "bool", "int" in dtype_name(rows)
         if is_int and rows.ndim == 0:

@@ -90,22 +90,22 @@ def confidence(
     >>> pe.confidence(faces, kind="self_match", a=10.0, b=5.0).round(2).tolist()
     [0.46, 0.13]
     """
-    own = d.kind if isinstance(d, Distribution) else type(d).__name__
-    if not isinstance(d, Distribution) or (kind is None and own not in _DEFAULTS):
-        raise TypeError(f"confidence: d must be a distribution with an uncertainty, got {own}")
-    name = _DEFAULTS[own] if kind is None else kind
+    item_kind = d.kind if isinstance(d, Distribution) else type(d).__name__
+    if not isinstance(d, Distribution) or (kind is None and item_kind not in _DEFAULTS):
+        raise TypeError(f"confidence: d must be a distribution with an uncertainty, got {item_kind}")
+    name = _DEFAULTS[item_kind] if kind is None else kind
     if not isinstance(name, str):
         raise TypeError(f"confidence: kind must be a name or None, got {type(name).__name__}")
     if name not in _KINDS:
         raise ValueError(f"confidence: {unknown('kind', name, _KINDS)}")
-    if own not in _KINDS[name]:
-        raise TypeError(f"confidence: kind {name!r} is of {', '.join(_KINDS[name])}, got {own}")
+    if item_kind not in _KINDS[name]:
+        raise TypeError(f"confidence: kind {name!r} is of {', '.join(_KINDS[name])}, got {item_kind}")
     match = {"a": a, "b": b, "n": n, "seed": seed}
-    given = {key: value for key, value in match.items() if value is not None}
-    if given and name != "self_match":
-        raise TypeError(f"confidence: {', '.join(given)} must not be given to kind {name!r}, only to 'self_match'")
+    options = {key: value for key, value in match.items() if value is not None}
+    if options and name != "self_match":
+        raise TypeError(f"confidence: {', '.join(options)} must not be given to kind {name!r}, only to 'self_match'")
     d.check_signs()
-    value = _KINDS[name][own](d._map(lambda x: cast(x, compute_dtype(x))), **given)
+    value = _KINDS[name][item_kind](d._map(lambda x: cast(x, compute_dtype(x))), **options)
     return cast(value, dtype_name(d.mu))
 
 

@@ -133,7 +133,7 @@ def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype:
             value = value + weight * (1 - node) * ratio_dx(dim, start + node * step)
         return step * step * value
 
-    return either(near, integral, lambda *given: given[2], (0.0, 0.0), kappa_p, width, terms)
+    return either(near, integral, lambda *inputs: inputs[2], (0.0, 0.0), kappa_p, width, terms)
 
 
 # -- normals -----------------------------------------------------------------------------------------------------------

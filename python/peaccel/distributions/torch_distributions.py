@@ -113,9 +113,9 @@ class _OnSphere(Distribution):
             self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape, self.loc.shape)
         lead = shape[: len(shape) - self.loc.ndim]
-        own = self if shape[len(lead) :] == self.loc.shape else self.expand(shape[len(lead) : -1])
+        expanded = self if shape[len(lead) :] == self.loc.shape else self.expand(shape[len(lead) : -1])
         dtype = _common_dtype(value, self.loc)
-        items = own._rows().to(dtype)
+        items = expanded._rows().to(dtype)
         points = _directions(value, dtype).expand(shape).reshape(lead.numel(), len(items), items.dim)
         return densities.log_prob(items, points).reshape(shape[:-1])
 

@@ -97,8 +97,8 @@ def _moments(a: Any, p: Any, n: Any) -> tuple[Array, Array]:
     (mu_a, v_a), (mu_p, v_p), (mu_n, v_n) = (_mean_and_variance(d) for d in (a, p, n))
     near, far, apart = mu_p - mu_a, mu_n - mu_a, mu_p - mu_n
     mean = total(apart * (near + far) + v_p - v_n)
-    own = 2 * (v_p**2 + v_n**2 + 2 * v_a * (v_p + v_n))
-    return mean, total(own + 4 * (v_p * near**2 + v_n * far**2 + v_a * apart**2))
+    of_variances = 2 * (v_p**2 + v_n**2 + 2 * v_a * (v_p + v_n))
+    return mean, total(of_variances + 4 * (v_p * near**2 + v_n * far**2 + v_a * apart**2))
 
 
 def _mean_and_variance(d: Any) -> tuple[Array, Array]:

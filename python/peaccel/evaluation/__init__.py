@@ -7,7 +7,7 @@ The way of one evaluation through the floors::
         answers.py  as_truth, as_scores         labels, pairs or places -> a relation; names -> scores
         drawn_pairs.py  verification_pairs      right pairs and wrong ones
     answers.py  answered                    for each score: queries by blocks
-        retrieval.search                        the ranking of the gallery, without a query's own row
+        retrieval.search                        the ranking of the gallery, without the row of the query
         columns.py  ranked                      metrics.hit_at_k, average_precision_at_r, and those of the caller
     verified_pairs.py  verified             AUC, equal error rate, TAR at FAR of the pairs' scores
     identification.py  identified           where there are novel queries: FNIR at an FPIR, by each score

@@ -16,7 +16,7 @@ from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.evaluation.columns import Metric
 from peaccel.metrics import Relevance
-from peaccel.metrics._judged_ranking import drop_own
+from peaccel.metrics._judged_ranking import drop_self
 from peaccel.metrics._relation import Relation, as_relation
 from peaccel.retrieval.adaptive_norm import SHORTLIST, AdaptiveNorm
 from peaccel.retrieval.prepared import prepare
@@ -79,7 +79,7 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
 
 @dataclass(frozen=True)
 class Answers:
-    """How one score answers each query by ranking the gallery, own rows left out."""
+    """How one score answers each query by ranking the gallery, the query's row left out."""
 
     best: NDArray[np.int64]
     """[Q], the gallery's row of the first item; -1 where there is none."""
@@ -131,7 +131,7 @@ def answered(
         found, ids = (on_host(x) for x in (ranking if norm is None else norm(ranking, asking)))
         shown = min(4, depth) if classes is None else depth
         best_ids, best = (
-            drop_own(owner, ids[:, :shown], x[:, :shown], start) if leave_one_out else x[:, :shown]
+            drop_self(owner, ids[:, :shown], x[:, :shown], start) if leave_one_out else x[:, :shown]
             for x in (ids, found)
         )
         blocks.append(

@@ -41,7 +41,7 @@ __all__ = ["BASE", "Fits", "RankedScore", "ScoreChoice", "choose_score", "fit", 
 OF_MEANS = ("cosine", "neg_sq_l2", "norm_cosine")
 """Scores of the means alone."""
 BASE = "cosine, raw"
-"""What all others are compared with."""
+"""The score that all others are compared with."""
 FEWEST = 20
 """The fewest classes of two items or more; intervals from fewer than half as many are not reliable."""
 ITEMS = 10_000
@@ -304,8 +304,8 @@ def choose_score(
     sides = d[rows[one]], None if gallery is None else d[rows[other]]
     cohort = d[rows[~halves & (asked if gallery is None else ~asked)]] if isinstance(d, Point) else None
     forms = list(_forms(*sides, cohort, fits, draws, seed))
-    given = classes[one] if gallery is None else (classes[one], classes[other])
-    truth = as_truth(owner, given, len(sides[0]), None if sides[1] is None else len(sides[1]))
+    judged_classes = classes[one] if gallery is None else (classes[one], classes[other])
+    truth = as_truth(owner, judged_classes, len(sides[0]), None if sides[1] is None else len(sides[1]))
     pairs, same = verification_pairs(classes[one], None if gallery is None else classes[other], seed)
     seconds, equal = _seconds(forms), _IfEqual(truth)
     found: list[_Judged] = []

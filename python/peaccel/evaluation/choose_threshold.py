@@ -140,7 +140,7 @@ def choose_threshold(
     Notes
     -----
     The promise is of a query of a new class of the same population, against this gallery or one drawn alike. Each row
-    of the tables keeps its own: to choose among several rows, scores or seeds by what they give voids it.
+    of the tables keeps its promise: to choose among several rows, scores or seeds by what they give voids it.
 
     Examples
     --------
@@ -174,21 +174,21 @@ def choose_threshold(
         found = _searched(owner, _Sides(queries, gallery, novel, cohort).centred(centre), truth, named, classes)
         if gallery is not None and centre is None:
             warn_of_copies(owner, queries, gallery, found.answers.best)
-        given = _judged(owner, found, named, units, mated, of_others)
-        tried += candidates(owner, kinds, named, found.answers, found.alone, given, some, centre, found.norm)
+        judged = _judged(owner, found, named, units, mated, of_others)
+        tried += candidates(owner, kinds, named, found.answers, found.alone, judged, some, centre, found.norm)
     chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
-    given = chosen.given.part(~some, ~some_others) if apart else chosen.given
-    if fpir is not None and not len(given.others):
+    judged = chosen.judged.part(~some, ~some_others) if apart else chosen.judged
+    if fpir is not None and not len(judged.others):
         raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(some_others)} are compared on")
     return _chosen(
-        given,
+        judged,
         ("wrong", "fpir"),
         asked,
         delta,
         seed,
         chosen.terms(named, queries.dim),
         score=named.label,
-        about=_about(queries, gallery, named, given, truth.grouping, novel is not None, chosen.norm),
+        about=_about(queries, gallery, named, judged, truth.grouping, novel is not None, chosen.norm),
         grouping=truth.grouping,
         apart=novel is not None,
         confidence=chosen.confidence,
@@ -324,7 +324,7 @@ def _units(owner: str, truth: Relation, without_mate: bool) -> tuple[NDArray[np.
 
 
 class _Sides(NamedTuple):
-    """What is searched for and in; all but the queries may be None."""
+    """Queries, and the sets that they are searched in or compared with; all but the queries may be None."""
 
     queries: Distribution
     gallery: Distribution | None
@@ -391,11 +391,11 @@ def _deepest(chosen: Candidate, truth: Relation, classes: NDArray[np.int64] | No
 
 def _asked(owner: str, delta: float, **targets: float | None) -> tuple[str, float] | None:
     """The promise that is asked for, and its share; None where none is."""
-    given = {name: x for name, x in targets.items() if x is not None}
-    require_shares(owner, delta=delta, **given)
-    if len(given) > 1:
-        raise ValueError(f"{owner}: {' and '.join(given)} are given, expected one")
-    return next(((name, float(x)) for name, x in given.items()), None)
+    named = {name: x for name, x in targets.items() if x is not None}
+    require_shares(owner, delta=delta, **named)
+    if len(named) > 1:
+        raise ValueError(f"{owner}: {' and '.join(named)} are given, expected one")
+    return next(((name, float(x)) for name, x in named.items()), None)
 
 
 def _in_dtype(owner: str, answers: Answers, score: Score) -> NDArray[Any]:
@@ -411,18 +411,18 @@ def _about(
     queries: Distribution,
     gallery: Distribution | None,
     score: Score,
-    given: JudgedAnswers,
+    judged: JudgedAnswers,
     grouping: str,
     apart: bool,
     norm: str,
 ) -> str:
     """Queries and gallery, as the beginning of a sentence."""
     among = "among each other" if gallery is None else f"in {len(gallery)} gallery items"
-    without = int((~given.matches).sum())
+    without = int((~judged.matches).sum())
     missing = f", {without} of them without a right item" if without else ""
-    novel = f" and {len(given.others)} searches without a mate apart" if apart else ""
+    novel = f" and {len(judged.others)} searches without a mate apart" if apart else ""
     return (
-        f"{len(given.scores)} queries of {given.units.max() + 1} {grouping}{missing}{novel}, searched for {among} by "
+        f"{len(judged.scores)} queries of {judged.units.max() + 1} {grouping}{missing}{novel}, searched for {among} by "
         f"{score.label}{f' with {norm}' if norm else ''}; {queries.dim} dimensions, {type(queries).__name__}"
     )
 
@@ -434,23 +434,23 @@ def _chosen(
     delta: float,
     seed: int,
     terms: dict[str, Any],
-    **told: Any,
+    **fields: Any,
 ) -> ThresholdChoice:
     """The thresholds for all targets, and what the page draws."""
     curve = risks(x.scores, x.right)
-    terms = {"of": "answers" if terms else "pairs", "fitted_on": told["about"], **terms}
+    terms = {"of": "answers" if terms else "pairs", "fitted_on": fields["about"], **terms}
     results = []
     for promise in promises:
         if promise == "wrong" or len(x.others):
-            own = {asked[1]} if asked is not None and asked[0] == promise else set()
-            targets = sorted(own | set(TARGETS[promise]), reverse=True)
+            added = {asked[1]} if asked is not None and asked[0] == promise else set()
+            targets = sorted(added | set(TARGETS[promise]), reverse=True)
             results += [_result(x, promise, target, delta, seed, curve, terms) for target in targets]
     shown = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).round().astype(np.int64))
     right = x.right.astype(np.float64)
     chances = probability(x.scores.astype(np.float64), right, x.units, seed)
     known = ~np.isnan(chances)
     both = x.matches.any() and len(x.others) > 0
-    edges, counts = _histograms(x, told["score"] is None, told["apart"])
+    edges, counts = _histograms(x, fields["score"] is None, fields["apart"])
     return ThresholdChoice(
         items=len(x.scores),
         matches=int(x.matches.sum()),
@@ -466,7 +466,7 @@ def _chosen(
         edges=edges,
         counts=counts,
         seed=seed,
-        **told,
+        **fields,
     )
 
 

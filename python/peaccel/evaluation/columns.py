@@ -15,7 +15,7 @@ from peaccel.metrics._relation import Relation
 __all__ = ["Column", "Metric", "columns", "explained", "ranked", "table"]
 
 Metric: TypeAlias = Callable[[NDArray[np.int64], Relation], ArrayLike]
-"""A function from ranked ids [Q, K], own rows among them, and what is right for the queries to a number for each."""
+"""A function from ranked ids [Q, K], the queries' rows among them, and what is right for each query to its number."""
 
 
 @dataclass(frozen=True)

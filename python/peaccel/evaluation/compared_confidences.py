@@ -78,7 +78,7 @@ class Candidate:
     weights: tuple[float, ...]
     centre: Centre | None
     norm: str
-    given: JudgedAnswers
+    judged: JudgedAnswers
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class Candidate:
         return self.confidence if self.centre is None else f"{self.confidence} (centred)"
 
     def terms(self, score: Score, dim: int) -> dict[str, Any]:
-        """What a threshold says of the answers that it is for."""
+        """The terms of a threshold on these answers: what it must be applied to."""
         return {
             "score": score.fingerprint,
             "normalisation": self.norm,
@@ -123,14 +123,14 @@ def candidates(
     score: Score,
     answers: Answers,
     alone: Answers | None,
-    given: JudgedAnswers,
+    judged: JudgedAnswers,
     fitted: NDArray[np.bool_],
     centre: Centre | None,
     norm: str,
 ) -> list[Candidate]:
     """The confidences of these kinds; a probability is fitted to some of the answers.
 
-    `given` has the scores. Of several kinds those are left out that these answers do not have: margins of scores that
+    `judged` has the scores. Of several kinds those are left out that these answers do not have: margins of scores that
     are infinite, a probability where all answers are right or none.
     """
     found, several = [], len(kinds) > 1
@@ -148,11 +148,11 @@ def candidates(
         kinds = ("score",)
     for kind in kinds:
         if kind == "score":
-            found.append(Candidate(kind, (), centre, norm, given))
+            found.append(Candidate(kind, (), centre, norm, judged))
             continue
         weights: tuple[float, ...] = ()
         if kind == "probability":
-            right = given.right[fitted]
+            right = judged.right[fitted]
             if right.all() or not right.any():
                 if several:
                     continue
@@ -167,14 +167,14 @@ def candidates(
             values, others = of_answers[kind], None if of_alone is None else of_alone[kind]
         assert values is not None
         if others is None:
-            others = values[~given.matches]
+            others = values[~judged.matches]
         found.append(
             Candidate(
                 kind,
                 weights,
                 centre,
                 norm,
-                JudgedAnswers(values, given.right, given.units, given.matches, others, given.of_others),
+                JudgedAnswers(values, judged.right, judged.units, judged.matches, others, judged.of_others),
             )
         )
     return found
@@ -196,21 +196,21 @@ def best_of(
     """The candidate that answers most of some queries where it keeps the promise on them, the first of equals."""
     if len(tried) == 1:
         return tried[0], ()
-    shares = [_answered(x.given.part(queries, others), promise, target) for x in tried]
+    shares = [_answered(x.judged.part(queries, others), promise, target) for x in tried]
     compared = tuple(ComparedConfidence(x.name, share) for x, share in zip(tried, shares, strict=True))
     return tried[int(np.argmax(shares))], compared
 
 
-def _answered(given: JudgedAnswers, promise: str, target: float) -> float:
+def _answered(judged: JudgedAnswers, promise: str, target: float) -> float:
     """The share that is answered at the lowest threshold that just keeps the promise on these answers."""
     if promise == "wrong":
-        coverage, risk = risks(given.scores, given.right).T
+        coverage, risk = risks(judged.scores, judged.right).T
         return float(coverage[risk <= target].max(initial=0))
-    if not len(given.others):
+    if not len(judged.others):
         return 0.0
-    allowed = int(target * len(given.others))
-    limit = np.sort(given.others)[::-1][allowed]
-    return float((given.right & (given.scores > limit)).mean())
+    allowed = int(target * len(judged.others))
+    limit = np.sort(judged.others)[::-1][allowed]
+    return float((judged.right & (judged.scores > limit)).mean())
 
 
 def risks(scores: NDArray[Any], right: NDArray[np.bool_]) -> NDArray[np.float64]:

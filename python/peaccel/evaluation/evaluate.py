@@ -75,7 +75,7 @@ def evaluate(
     metrics
         By name, functions of ranked ids [Q, K] and of what is right for the queries that give a number [Q], such as
         those of `pe.metrics`: their means beside the others. K is as large as k and the largest class need; where there
-        is no gallery, one more, and queries are among their own ids (`pe.metrics.relevance` leaves them out).
+        is no gallery, one more, and queries are among their ids (`pe.metrics.relevance` leaves them out).
     pairs
         [P, 2], rows of the queries and of the gallery, that are verified instead; labels say which are right. None of
         a row with itself where there is no gallery.
@@ -188,28 +188,30 @@ def _results(
     """The results of all scores."""
     counted = [CountedAnswers(answers.right[known], answers.scores[known, 0], resamples) for answers in every]
     both = [(answers, count.separation()) for answers, count in zip(every, counted, strict=True)]
-    given = zip(named, both, verifications, strict=True)
-    return tuple(_result(score, own, both[0], known, resamples, verification) for score, own, verification in given)
+    return tuple(
+        _result(score, of_score, both[0], known, resamples, verification)
+        for score, of_score, verification in zip(named, both, verifications, strict=True)
+    )
 
 
 def _result(
     score: Score,
-    own: tuple[Answers, Separation],
+    of_score: tuple[Answers, Separation],
     first: tuple[Answers, Separation],
     known: NDArray[np.bool_],
     resamples: Resamples,
     verification: VerificationIntervals,
 ) -> ScoreResult:
     """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
-    (answers, separation), (of_first, first_separation) = own, first
+    (answers, separation), (of_first, first_separation) = of_score, first
     means: dict[str, Any] = {
         name: resamples.mean(x[known]) for name, x in answers.values.items() if isinstance(name, str)
     }
-    given = {name.removeprefix(GIVEN): means.pop(name) for name in tuple(means) if name.startswith(GIVEN)}
+    by_name = {name.removeprefix(GIVEN): means.pop(name) for name in tuple(means) if name.startswith(GIVEN)}
     return ScoreResult(
         score=score.label,
         recall_at_k={str(at): float(x[known].mean()) for at, x in answers.values.items() if isinstance(at, int)},
-        metrics=given,
+        metrics=by_name,
         gain_at_1=resamples.mean(answers.right[known] - of_first.right[known]),
         precision_recall_at_1=precision_recall_auc_at_1(answers.right[known], answers.scores[known, 0]),
         best_auroc=separation.auroc,

@@ -60,11 +60,11 @@ class Resamples:
     """
 
     def __init__(self, clusters: ArrayLike, seed: int) -> None:
-        given = np.asarray(clusters)
-        names, of = _numbered(given)
+        array = np.asarray(clusters)
+        names, of = _numbered(array)
         rng, count = np.random.default_rng(seed), min(names, GROUPS)
         groups = np.arange(names) if count == names else rng.permutation(names) % count
-        self.sides: NDArray[np.int64] = groups[of].reshape(len(given), prod(given.shape[1:]))
+        self.sides: NDArray[np.int64] = groups[of].reshape(len(array), prod(array.shape[1:]))
         """[N, 1 or 2], the groups that each item, or pair, belongs to."""
         drawn = rng.multinomial(count, np.full(count, 1 / count), RESAMPLES) if count > 1 else np.empty((0, count))
         self.times: NDArray[np.float64] = drawn.astype(np.float64)
@@ -178,11 +178,11 @@ def mean_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95
     -------
     NaN all three where no query has a value; without ends where there is but one class.
     """
-    given = on_host(values, "mean_interval", "values").astype(np.float64)
-    known = ~np.isnan(given)
+    numbers = on_host(values, "mean_interval", "values").astype(np.float64)
+    known = ~np.isnan(numbers)
     if not known.any():
         return Interval(np.nan, np.nan, np.nan)
-    return Resamples(on_host(clusters, "mean_interval", "clusters")[known], seed).mean(given[known], level)
+    return Resamples(on_host(clusters, "mean_interval", "clusters")[known], seed).mean(numbers[known], level)
 
 
 @quiet
@@ -210,8 +210,8 @@ def simultaneous_intervals(
     ----------
     Romano & Wolf, Exact and Approximate Stepdown Methods for Multiple Hypothesis Testing, JASA 2005 (the first step).
     """
-    given = on_host(values, "simultaneous_intervals", "values").astype(np.float64)
-    known = ~np.isnan(given).any(1)
+    numbers = on_host(values, "simultaneous_intervals", "values").astype(np.float64)
+    known = ~np.isnan(numbers).any(1)
     if not known.any():
-        return tuple(Interval(np.nan, np.nan, np.nan) for _ in given.T)
-    return Resamples(on_host(clusters, "simultaneous_intervals", "clusters")[known], seed).means(given[known], level)
+        return tuple(Interval(np.nan, np.nan, np.nan) for _ in numbers.T)
+    return Resamples(on_host(clusters, "simultaneous_intervals", "clusters")[known], seed).means(numbers[known], level)

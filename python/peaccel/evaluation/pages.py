@@ -63,7 +63,7 @@ def sections(
     """
     baseline = found.scores[0].score
     apart = "classes of novel ones" if found.novel_classes else "novel ones one by one, as their labels are not given"
-    drawn = f"Intervals draw {found.grouping} of queries and, with a threshold of its own in each draw, {apart}."
+    drawn = f"Intervals draw {found.grouping} of queries and, with a threshold for each draw, {apart}."
     about = (
         f"{found.sentence()} {found.summary()}.",
         *([f"{ABOUT_OPEN_SET} {drawn}"] if found.open_set else []),
@@ -115,7 +115,7 @@ def choice(found: ScoreChoice) -> list[report.Section]:
         ),
         report.Section(
             "Recall@1",
-            "Of each score, in its own interval; items of a class are drawn together.",
+            "Of each score, in its interval; items of a class are drawn together.",
             report.intervals(names, recalls, "Recall@1 %"),
         ),
     ]

@@ -267,15 +267,15 @@ class Evaluation:
     def sentence(self) -> str:
         """Whether a confidence is worth having: whether it tells right answers from wrong ones better than the score of
         the best item by the first score, which costs nothing."""
-        first, told = self.scores[0], {c.confidence: c for c in self.confidences}
+        first, by_name = self.scores[0], {c.confidence: c for c in self.confidences}
         said = [f"As a confidence, the best score by {first.score} has an AUROC of {first.best_auroc} %, at no cost."]
         if isinstance(first.best_auroc, TooFew):
             return "Too few answers are wrong, or right, to say whether a confidence tells one from the other."
-        if "learned" in told and (learned := told["learned"]).gain is not None:
+        if "learned" in by_name and (learned := by_name["learned"]).gain is not None:
             said.append(f"The learned confidence has {learned.r_auroc} %: {compared(learned.gain)}.")
         for s in self.scores[1:]:
-            own = f"The best score by {s.score}, in its own answers, has {s.best_auroc} %"
-            said.append(f"{own}: {compared(s.best_auroc_gain)}.")
+            about = f"The best score by {s.score}, in its own answers, has {s.best_auroc} %"
+            said.append(f"{about}: {compared(s.best_auroc_gain)}.")
         return " ".join(said)
 
     def __str__(self) -> str:

@@ -52,11 +52,11 @@ def judged(
     for name, confidence in kinds.items():
         p = probability(confidence, right, clusters, seed)
         points, of = calibration(p, right)
-        own = counted[name].separation()
+        separated = counted[name].separation()
         yield ConfidenceResult(
             name,
-            own.auroc,
-            None if name == BEST else own.gain(best),
+            separated.auroc,
+            None if name == BEST else separated.gain(best),
             *counted[name].rejection(),
             resamples.mean((p - right) ** 2),
             _calibration_error(p, right, of, resamples),
@@ -163,7 +163,7 @@ class CountedAnswers:
         aurc = (wrong + np.where(kept[:, :-1] > 0, bend, 0)).sum(1) / kept[:, -1]
         shares = 1 - np.arange(99) / 100
         total = kept[:, -1:]
-        # All draws at once: each at numbers of its own, the queries of draw n from 2 n to 2 n + 1.
+        # All draws at once, each at other numbers: the queries of draw n from 2 n to 2 n + 1.
         of = 2.0 * np.arange(len(kept))[:, None]
         lost = np.interp((of + shares).ravel(), (of + kept / total).ravel(), errors.ravel()).reshape(-1, len(shares))
         curve = 1 - lost / (shares * total)

@@ -217,23 +217,23 @@ class ThresholdChoice:
             return "No target was named: each row of a table is the threshold for one."
         x = self.chosen
         certainly = f"with a certainty of {share(1 - self.delta)}"
-        told = f"{self._promise(x)}, {certainly}"
+        promise = f"{self._promise(x)}, {certainly}"
         tried = f" {self._tried()}" if self.compared_on else ""
         if math.isinf(x.threshold):
-            return f"No threshold can be promised to keep this: {told}. {self._lacking(x)} {self._unit(x)}{tried}"
+            return f"No threshold can be promised to keep this: {promise}. {self._lacking(x)} {self._unit(x)}{tried}"
         what = "pairs that score at least" if self.of_pairs else f"the best item of a query where {self._number}"
-        return f"Accept {what} {six_digits(x.threshold)}: {told}. {self._remaining(x)} {self._unit(x)}{tried}"
+        return f"Accept {what} {six_digits(x.threshold)}: {promise}. {self._remaining(x)} {self._unit(x)}{tried}"
 
     def _cost(self, x: CostResult) -> str:
         prior = (
             f"where {share(x.p_target)} of the pairs match, a miss costs {x.c_miss:g} and a false acceptance {x.c_fa:g}"
         )
         if math.isinf(x.threshold):
-            told = f"{'Refuse' if x.threshold > 0 else 'Accept'} all pairs: no threshold costs less"
+            advice = f"{'Refuse' if x.threshold > 0 else 'Accept'} all pairs: no threshold costs less"
         else:
-            told = f"Accept pairs that score at least {six_digits(x.threshold)}: no threshold costs less"
+            advice = f"Accept pairs that score at least {six_digits(x.threshold)}: no threshold costs less"
         cost = f"on these {self.items} pairs, {prior} (minDCF {x.min_dcf.value:.4g})"
-        return f"{told} {cost}. Of others it promises nothing."
+        return f"{advice} {cost}. Of others it promises nothing."
 
     @property
     def _number(self) -> str:

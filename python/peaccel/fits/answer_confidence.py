@@ -106,12 +106,12 @@ def _classes(owner: str, ids: Array, labels: Any) -> Array:
     if labels is None:
         raise ValueError(f"{owner}: a class_margin needs labels, the classes of the gallery")
     require_classes(owner, "labels", labels)
-    given = on_host(labels, owner, "labels")
-    if given.shape == ids.shape:
-        return given
-    rows = ids.dtype.kind in "iu" and given.ndim == 1 and int(ids.max(initial=-1)) < len(given)
+    classes = on_host(labels, owner, "labels")
+    if classes.shape == ids.shape:
+        return classes
+    rows = ids.dtype.kind in "iu" and classes.ndim == 1 and int(ids.max(initial=-1)) < len(classes)
     if not rows:
         raise ValueError(
-            f"{owner}: labels have shape {given.shape}, expected (G,), that of rows which ids are, or {ids.shape}"
+            f"{owner}: labels have shape {classes.shape}, expected (G,), that of rows which ids are, or {ids.shape}"
         )
-    return np.asarray(given[ids])
+    return np.asarray(classes[ids])

@@ -33,7 +33,7 @@ def calibrate(
 @overload
 def calibrate(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration: ...
 @quiet
-def calibrate(*given: Any, **named: Any) -> Any:
+def calibrate(*arguments: Any, **named: Any) -> Any:
     """The scale at which uncertainties fit the pairs of one identity, for scores that need it right: mls, llr, ppk.
 
     ``calibrate(d, pairs, labels, offset=True)``: by maximum likelihood of the same pairs under the model behind
@@ -102,8 +102,8 @@ def calibrate(*given: Any, **named: Any) -> Any:
     >>> round(c.a), c(d).var[:2].round(2).tolist()
     (4, [0.04, 0.04])
     """
-    sided = "gallery" in named or (len(given) > 1 and isinstance(given[1], Distribution))
-    return (_calibrate_two if sided else _calibrate_one)(*given, **named)
+    sided = "gallery" in named or (len(arguments) > 1 and isinstance(arguments[1], Distribution))
+    return (_calibrate_two if sided else _calibrate_one)(*arguments, **named)
 
 
 def _calibrate_one(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration:

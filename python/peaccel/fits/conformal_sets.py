@@ -74,7 +74,7 @@ def conformal_sets(
 
     Examples
     --------
-    Of 99 queries, each of a class of its own, the right answer is second at most, and up to 0.98 behind the best:
+    Of 99 queries, each of another class, the right answer is second at most, and up to 0.98 behind the best:
 
     >>> gaps = np.arange(99) / 100
     >>> scores = np.stack([np.full(99, 2.0), 2 - gaps, np.full(99, -1.0)], 1)

@@ -20,7 +20,7 @@ NEGLIGIBLE = 1e-10  # share of the greatest variance below which a direction is 
 def fit_centre(queries: Distribution, gallery: Distribution | None = None, *, whiten: bool = False) -> Centre:
     """The mean of the queries and that of the gallery, for cosine to be of what is left: no labels are needed.
 
-    Encoders give each language, prompt or camera a mean of its own, which all cosines share. To subtract it often helps
+    Encoders give each language, prompt or camera another mean, which all cosines share. To subtract it often helps
     as much as what labels could tell (`choose_score` tries it).
 
     Parameters

@@ -174,8 +174,8 @@ def _fitted(x: Array, of: Groups, dim: int | None, shrinkage: float) -> tuple[Ar
     width = (high - low)[varying]
     if width.min() < 1e-150:
         raise ValueError(f"fit_plda: a column of x spans {width.min():g}, expected 0, or 1e-150 at least")
-    given = _statistics(x, varying, low[varying], width, of)
-    model = _likeliest(given._replace(scatter=_invertible(given, varying, shrinkage)))
+    statistics = _statistics(x, varying, low[varying], width, of)
+    model = _likeliest(statistics._replace(scatter=_invertible(statistics, varying, shrinkage)))
     kept = int((model.psi > NEGLIGIBLE).sum())
     if kept < (dim or 1):
         expected = f"1 .. {kept}" if kept else "other labels"
@@ -203,21 +203,21 @@ def _statistics(x: Array, columns: Array, low: Array, width: Array, of: Groups) 
     return _Classes(sizes, means, scatter)
 
 
-def _invertible(given: _Classes, columns: Array, shrinkage: float) -> Array:
+def _invertible(statistics: _Classes, columns: Array, shrinkage: float) -> Array:
     """The scatter within classes, moved towards its diagonal; ValueError where it has no inverse."""
-    diagonal, items = np.diagonal(given.scatter), int(given.sizes.sum())
+    diagonal, items = np.diagonal(statistics.scatter), int(statistics.sizes.sum())
     alike = diagonal <= items * (32 * ROUNDING) ** 2
     if alike.any():
         column = columns[np.argmax(alike)]
         raise ValueError(
             f"fit_plda: column {column} of x is constant within classes and differs between them: no W is the likeliest"
         )
-    scatter = (1 - shrinkage) * given.scatter + shrinkage * np.diag(diagonal)
+    scatter = (1 - shrinkage) * statistics.scatter + shrinkage * np.diag(diagonal)
     values = np.linalg.eigvalsh(scatter / np.sqrt(np.outer(diagonal, diagonal)))
     rank = int((values > len(values) * ROUNDING * values[-1]).sum())
     if rank < len(values):
         raise ValueError(
-            f"fit_plda: the covariance within {len(given.sizes)} classes of {items} items has rank {rank} of "
+            f"fit_plda: the covariance within {len(statistics.sizes)} classes of {items} items has rank {rank} of "
             f"{len(values)}, expected full rank: more items, fewer columns, or shrinkage above 0"
         )
     return scatter
@@ -226,17 +226,17 @@ def _invertible(given: _Classes, columns: Array, shrinkage: float) -> Array:
 # -- maximum likelihood ------------------------------------------------------------------------------------------------
 
 
-def _likeliest(given: _Classes) -> _Model:
+def _likeliest(statistics: _Classes) -> _Model:
     """In closed form where classes have one size. There directions with a mean square between classes below that within
     have psi 0, and the others are as if they were alone; so what W is along the former is not asked for."""
-    start = _moments(given)
-    if (given.sizes == given.sizes[0]).all():
+    start = _moments(statistics)
+    if (statistics.sizes == statistics.sizes[0]).all():
         return start._replace(psi=np.maximum(start.psi, 0))
-    items = int(given.sizes.sum())
+    items = int(statistics.sizes.sum())
     # EM leaves 0 at 0: all directions get a chance.
-    model, last = start._replace(psi=np.maximum(start.psi, 0.01 * len(given.sizes) / items)), -np.inf
+    model, last = start._replace(psi=np.maximum(start.psi, 0.01 * len(statistics.sizes) / items)), -np.inf
     for _ in range(STEPS):
-        model, value = _step(given, model)
+        model, value = _step(statistics, model)
         if value - last < GAIN * items:
             return model
         last = value
@@ -244,10 +244,10 @@ def _likeliest(given: _Classes) -> _Model:
     return model
 
 
-def _moments(given: _Classes) -> _Model:
+def _moments(statistics: _Classes) -> _Model:
     """The model by mean squares; psi may be below 0. Where all classes have n items: W is the mean square within, and
     B + W / n that of class means."""
-    sizes, means, scatter = given
+    sizes, means, scatter = statistics
     items, classes = int(sizes.sum()), len(sizes)
     typical = (items - (sizes**2).sum() / items) / (classes - 1)
     mean = (sizes * means).sum(0) / items
@@ -256,14 +256,14 @@ def _moments(given: _Classes) -> _Model:
     return _Model(directions, directions @ mean, (squares - 1) / typical)
 
 
-def _step(given: _Classes, model: _Model) -> tuple[_Model, float]:
+def _step(statistics: _Classes, model: _Model) -> tuple[_Model, float]:
     """A step of EM, and the log-likelihood that the given W and B reach, up to a constant.
 
     The mean is the likeliest for W and B. Positions y of classes have a posterior for each direction, with the mean
     ``share z`` and the variance ``share / n``. The likeliest model of these is allowed a linear map of y, which in the
     end becomes part of B: without it directions with small psi would take thousands of steps.
     """
-    sizes, means, scatter = given
+    sizes, means, scatter = statistics
     directions, items, classes = model.directions, int(sizes.sum()), len(sizes)
     z = means @ directions.T
     precision = 1 / (model.psi + 1 / sizes)

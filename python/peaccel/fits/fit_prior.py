@@ -37,7 +37,7 @@ def fit_prior(
 @overload
 def fit_prior(d: Distribution[ArrayT], labels: ArrayLike) -> Prior[ArrayT]: ...
 @quiet
-def fit_prior(*given: Any, **named: Any) -> Any:
+def fit_prior(*arguments: Any, **named: Any) -> Any:
     """The mean and variance of the true positions of classes, for ``llr``, from labelled items.
 
     One-way analysis of variance: with c classes of n_k items, ``(between - within) / n0``, n0 = (N - sum n_k^2 / N) /
@@ -90,8 +90,8 @@ def fit_prior(*given: Any, **named: Any) -> Any:
     >>> pe.pairwise(d[:1], d, pe.scores.llr(prior_var=prior.var, prior_mean=prior.mean)).round(2).tolist()
     [[2.0, 1.91, -6.48, -4.86]]
     """
-    sided = "gallery" in named or (len(given) > 1 and isinstance(given[1], Distribution))
-    return (_fit_prior_two if sided else _fit_prior_one)(*given, **named)
+    sided = "gallery" in named or (len(arguments) > 1 and isinstance(arguments[1], Distribution))
+    return (_fit_prior_two if sided else _fit_prior_one)(*arguments, **named)
 
 
 def _fit_prior_one(d: Distribution[ArrayT], labels: ArrayLike) -> Prior[ArrayT]:

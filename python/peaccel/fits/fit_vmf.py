@@ -66,7 +66,7 @@ def fit_vmf(z: Any, *, weights: Any = None, groups: ArrayLike | None = None, nam
     VonMisesFisher
         In the compute dtype (float32 for 16-bit floats), an item for each group in the order of the sorted unique
         values of groups, one without groups. A group whose rows are all equal, as a single one is, has a likelihood
-        without a maximum: its kappa is that of the spread of all other groups' rows about their own means, so that
+        without a maximum: its kappa is that of the spread of all other groups' rows about their means, so that
         persons of one photograph are scored like the others; where there are no such groups it is inf, at which scores
         have their limits. Where rows cancel, or all weights are 0, kappa is 0 and mu the first axis,
         (1, 0, ..., 0). Differentiable in torch, once: mu and kappa in z and weights. With
@@ -102,11 +102,11 @@ def fit_vmf(z: Any, *, weights: Any = None, groups: ArrayLike | None = None, nam
     xp = namespace(rows)
     w = None
     if weights is not None:
-        given = as_array(weights, "fit_vmf", "weights", like=rows)
-        require_same_kind("fit_vmf", "weights", given, "z", rows)
-        if tuple(given.shape) != shape[:1]:
-            raise ValueError(f"fit_vmf: weights have shape {tuple(given.shape)}, expected ({shape[0]},)")
-        w = double(given)
+        numbers = as_array(weights, "fit_vmf", "weights", like=rows)
+        require_same_kind("fit_vmf", "weights", numbers, "z", rows)
+        if tuple(numbers.shape) != shape[:1]:
+            raise ValueError(f"fit_vmf: weights have shape {tuple(numbers.shape)}, expected ({shape[0]},)")
+        w = double(numbers)
         if not bool((w >= 0).all()):
             raise ValueError(f"fit_vmf: weights hold {float(w[~(w >= 0)][0]):g}, expected numbers >= 0")
     if names and groups is None:

@@ -126,21 +126,21 @@ class Plda:
         Silnova et al., "Probabilistic embeddings for speaker diarization", 2020, for a factor of W per item.
         """
         owner = "Plda.transform"
-        given: Any = x
-        kind = given.kind if isinstance(given, Distribution) else "point"
+        items: Any = x
+        kind = items.kind if isinstance(items, Distribution) else "point"
         if kind not in ("point", "normal_isotropic"):
             raise TypeError(
                 f"{owner}: x is {kind}, expected an array, a Point or an isotropic Normal"
                 + (": directions turn a variance per dimension into a full covariance" if "normal" in kind else "")
             )
-        mu = given.mu if isinstance(given, Distribution) else as_array(given, owner, "x")
+        mu = items.mu if isinstance(items, Distribution) else as_array(items, owner, "x")
         if mu.ndim != 2 or mu.shape[1] != self.means[0].size:
             raise ValueError(f"{owner}: x has shape {tuple(mu.shape)}, expected (N, {self.means[0].size})")
         moved = [self._moved(double(mu[i : i + BLOCK])) for i in range(0, max(len(mu), 1), BLOCK)]
         rows = cast(namespace(mu).concatenate(moved), compute_dtype(mu))
         if kind == "point":
             return Normal(rows, 1.0)
-        var = 1 + double(given.var)[:, None] * _like(self._stretches(owner), rows)
+        var = 1 + double(items.var)[:, None] * _like(self._stretches(owner), rows)
         return Normal(rows, cast(var, compute_dtype(mu)))
 
     def _moved(self, x: Array) -> Array:

@@ -299,7 +299,7 @@ class Threshold:
         return _numbers(values) >= self.threshold
 
     def __str__(self) -> str:
-        """What is accepted, of which nothing is promised."""
+        """The rule of acceptance, without a promise."""
         return f"accept {self.of} from a {self.score or 'score'} of {self.threshold:.6g} on"
 
     @property

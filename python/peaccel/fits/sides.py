@@ -61,7 +61,7 @@ def warn_if_sides_differ(
     Other means: the square of their distance is a tenth of the mean square of differences and more, by five standard
     errors. Other scales: of one given variance each side fits another, one more than twice the other, and that is
     likelier than one scale of both by a ratio of exp(12.5) and more, were a pair one number. As a pair counts what has
-    items of its own on both sides; of fewer than 20 nothing is said.
+    items that no other has, on both sides; of fewer than 20 nothing is said.
     """
     dim = next(iter(sides.values())).dim
     rows = [side[:: -(-len(side) * dim // FEWER)] for side in rows]
@@ -106,8 +106,8 @@ def _centred(owner: str, sides: Mapping[str, Distribution], rows: Iterable[Array
     found = []
     for (name, d), side in zip(sides.items(), rows, strict=True):
         mu, *var = (on_host(x, owner, name) for x in d.arrays)
-        given = _Side(mu, var[0] if var else np.zeros(len(mu)), side)
-        found.append(replace(given, mean=sum(mu.sum(0) for mu, _ in given.blocks()) / len(side)))
+        uncentred = _Side(mu, var[0] if var else np.zeros(len(mu)), side)
+        found.append(replace(uncentred, mean=sum(mu.sum(0) for mu, _ in uncentred.blocks()) / len(side)))
     return _Pairs(tuple(found))
 
 

@@ -127,7 +127,7 @@ def _write(path: PathLike, suffixes: Sequence[str], save: Callable[[Path], objec
     try:
         with aside(path) as fresh:
             save(fresh)
-    except Exception as error:  # OSError, but safetensors has errors of its own
+    except Exception as error:  # OSError, but safetensors has other errors
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise OSError(f"{path}: cannot be written ({reason})") from None
 

@@ -83,7 +83,7 @@ def column_of(owner: str, name: str, x: Any, length: int) -> Any:
 
 
 def _side_by_side(x: NDArray[Any]) -> NDArray[Any]:
-    """The elements side by side in the machine's own byte order: Arrow has no other."""
+    """The elements side by side in the machine's byte order: Arrow has no other."""
     return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
 
 
@@ -125,8 +125,8 @@ def _values(owner: str, name: str, column: Any, first: int) -> NDArray[Any]:
             parts.append(_strings(owner, name, flat, width, row) if kind in STRINGS else _numbers(flat))
             row += len(chunk)
     if len(parts) != 1:
-        own = column.type.value_type if listed else column.type
-        parts = [np.concatenate([np.empty(0, str if kind in STRINGS else own.to_pandas_dtype()), *parts])]
+        element = column.type.value_type if listed else column.type
+        parts = [np.concatenate([np.empty(0, str if kind in STRINGS else element.to_pandas_dtype()), *parts])]
     values: NDArray[Any] = parts[0]
     return values.reshape(len(column), width) if listed else values
 

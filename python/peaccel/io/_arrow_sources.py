@@ -143,7 +143,7 @@ def in_blocks(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Turn errors of readers of files, of which each has its own, into one."""
+    """Turn the errors of readers, which are of many kinds, into one."""
     try:
         yield
     except (arrow().ArrowException, OSError, RuntimeError, ValueError) as error:
@@ -160,7 +160,7 @@ def _lance(path: Path) -> Any:
 
 
 def _in_file(path: Path) -> Any:
-    """The table in a file of Arrow's own format, as streams and as files are written, mapped into memory."""
+    """The table in a file of Arrow's format, as streams and as files are written, mapped into memory."""
     pa = arrow()
     memory = pa.memory_map(str(path))
     is_file = memory.read(6) == b"ARROW1"

@@ -40,7 +40,7 @@ class StoredArray(NamedTuple):
         return self.offset + self.dtype.itemsize * math.prod(self.shape)
 
     def mapped(self, *, writable: bool) -> np.ndarray[Any, Any]:
-        """The array in the file's own pages; what is written to it, where that is allowed, stays in memory."""
+        """The array in the pages of the file; what is written to it, where that is allowed, stays in memory."""
         if self.offset < 0 or self.stop > (size := self.path.stat().st_size):
             raise ValueError(f"{self.path}: holds {size} bytes, expected an array in bytes {self.offset}..{self.stop}")
         if not math.prod(self.shape):  # no pages to be mapped

@@ -139,12 +139,12 @@ def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns
     """
     require_distribution("to_arrow", "distribution", distribution)
     pa = arrow()
-    own = {key: on_host(x) for key, x in to_state(in_float32(distribution)).items()}
-    given = own if ids is None else {"id": on_host(ids, "to_arrow", "ids"), **own}
-    if taken := given.keys() & columns.keys():
+    state = {key: on_host(x) for key, x in to_state(in_float32(distribution)).items()}
+    fields = state if ids is None else {"id": on_host(ids, "to_arrow", "ids"), **state}
+    if taken := fields.keys() & columns.keys():
         raise ValueError(f"to_arrow: column {min(taken)} is there already, expected another name")
-    given |= {name: on_host(x) if is_torch(x) else x for name, x in columns.items()}
-    return pa.table({name: column_of("to_arrow", name, x, len(distribution)) for name, x in given.items()})
+    fields |= {name: on_host(x) if is_torch(x) else x for name, x in columns.items()}
+    return pa.table({name: column_of("to_arrow", name, x, len(distribution)) for name, x in fields.items()})
 
 
 class ArrowBlocks:

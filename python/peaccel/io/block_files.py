@@ -42,7 +42,7 @@ class BlocksOfFiles:
 
     def __iter__(self) -> Iterator[Distribution[Numpy]]:
         with ExitStack() as opened:
-            # Unbuffered, since a block is read at once, into memory of its own.
+            # Unbuffered, since a block is read at once, into new memory.
             files = {name: opened.enter_context(x.path.open("rb", buffering=0)) for name, x in self._arrays.items()}
             for start in range(0, self.size, self.rows) or [0]:
                 stop = min(start + self.rows, self.size)

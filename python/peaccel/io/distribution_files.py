@@ -93,8 +93,8 @@ def write_distribution(path: PathLike, d: Distribution) -> None:
         raise TypeError(f"write_distribution: d must be a distribution, got {type(d).__name__}")
     # Of all files safetensors alone hold bfloat16; tensors of it are converted all the same, since numpy takes none.
     brain = dtype_name(d.mu) == "bfloat16" and Path(path).suffix == ".safetensors"
-    given = d.to("float32") if brain else in_float32(d)
-    state, one = to_state(given), given.detach().common_parameter()
+    stored = d.to("float32") if brain else in_float32(d)
+    state, one = to_state(stored), stored.detach().common_parameter()
     if one is not None:
         state[list(state)[-1]] = one
     arrays = {key: on_host(x) for key, x in state.items()}

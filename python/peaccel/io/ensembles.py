@@ -113,8 +113,8 @@ def from_ensemble(
 
 def _stacked(owner: str, embeddings: Any) -> Floats:
     """The embeddings stacked as [M, N, D] of finite numbers, float64 or float32."""
-    given = embeddings if isinstance(embeddings, (list, tuple)) else [embeddings]
-    arrays = [on_host(x, owner, "embeddings") for x in given]
+    several = embeddings if isinstance(embeddings, (list, tuple)) else [embeddings]
+    arrays = [on_host(x, owner, "embeddings") for x in several]
     for x in arrays:
         if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
             raise TypeError(f"{owner}: embeddings must be arrays of floats, got {x.dtype}")
@@ -158,9 +158,9 @@ def _varying(x: Floats) -> float:
     step = -(-x.shape[1] // FEW)
     difference = np.subtract(x[0, ::step], x[1, ::step], dtype=np.float64)
     gram = difference @ difference.T
-    own = np.diag(gram)
-    pairs = len(own) * (len(own) - 1)
-    crossed = (gram**2).sum() - (own**2).sum()
+    squares = np.diag(gram)
+    pairs = len(squares) * (len(squares) - 1)
+    crossed = (gram**2).sum() - (squares**2).sum()
     if pairs == 0 or crossed <= 0:
         return float(x.shape[2])
-    return float(np.clip(own.mean() ** 2 / (crossed / pairs), 1, x.shape[2]))
+    return float(np.clip(squares.mean() ** 2 / (crossed / pairs), 1, x.shape[2]))

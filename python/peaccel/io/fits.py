@@ -188,12 +188,12 @@ def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
     mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)
     if mean.ndim == var.ndim == 1 and len(mean) != len(var):
         raise ValueError(f"var has {len(var)} numbers, expected {len(mean)} like mean")
-    given: list[Any] = [x if x.ndim else float(x) for x in (mean, var)]
-    return Prior(*given)
+    numbers: list[Any] = [x if x.ndim else float(x) for x in (mean, var)]
+    return Prior(*numbers)
 
 
 def _terms(values: dict[str, Any]) -> dict[str, Any]:
-    """What a threshold says of the answers that it is for."""
+    """The terms of a threshold: what it must be applied to."""
     words = {key: values[key] for key in ("of", "score", "normalisation", "confidence", "applied", "fitted_on")}
     for key, word in words.items():
         if not isinstance(word, str):

@@ -169,12 +169,12 @@ def _candidates_of_classes(owner: str, labels: Tensor) -> Tensor:
 
 
 def _itself(labels: Tensor) -> Tensor:
-    """Each item's own row, [N, 1]."""
+    """The row of each item, [N, 1]."""
     return torch.arange(len(labels), device=labels.device)[:, None]
 
 
 def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """For each item the rows of its class, its own among them, and which count, as many as the most have: by sorted
+    """For each item the rows of its class, the item's among them, and which count, as many as the most have: by sorted
     labels, whose work grows with the pairs of one class and not with all pairs.
 
     Raises
@@ -183,8 +183,8 @@ def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
         No two labels are equal.
     """
     by_class, order = labels.sort(stable=True)
-    own = labels.contiguous()  # torch warns of others
-    start, stop = (torch.searchsorted(by_class, own, right=right)[:, None] for right in (False, True))
+    contiguous = labels.contiguous()  # torch warns of others
+    start, stop = (torch.searchsorted(by_class, contiguous, right=right)[:, None] for right in (False, True))
     most = int((stop - start).max())
     if most == 1:
         raise all_different(owner)

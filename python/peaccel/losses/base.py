@@ -25,7 +25,7 @@ class Loss(nn.Module, Generic[D]):
 
     Examples
     --------
-    A loss of one's own. Half precision is computed, and comes back, in float32:
+    A new loss. Half precision is computed, and comes back, in float32:
 
     >>> import torch
     >>> from peaccel.losses import Loss

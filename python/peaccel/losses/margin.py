@@ -51,12 +51,12 @@ class ClassDirections(Loss[D]):
         return self.products(directions(d.mu))
 
     def softmax(
-        self, cosines: Tensor, labels: Tensor, scale: float | Tensor, own: Callable[[Tensor], Tensor]
+        self, cosines: Tensor, labels: Tensor, scale: float | Tensor, with_margin: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Mean cross-entropy of scale times cosines, those of the labels' classes [N, 1] replaced by `own` of them."""
+        """Mean cross-entropy of scale times cosines, those of the labels' classes [N, 1] taken `with_margin`."""
         require_labels(self, labels, len(self.weight))
         column = labels[:, None]
-        cosines = cosines.scatter(1, column, own(cosines.gather(1, column)))
+        cosines = cosines.scatter(1, column, with_margin(cosines.gather(1, column)))
         return cross_entropy(scale * cosines, labels)
 
     def _require(self, holds: bool, name: str, value: object, expected: str) -> None:
@@ -125,7 +125,9 @@ class ArcFace(ClassDirections[Distribution]):
         self.scale, self.margin, self.beyond = scale, margin, beyond
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        return self.softmax(self.cosines(d), labels, self.scale, lambda own: turned(own, self.margin, self.beyond))
+        return self.softmax(
+            self.cosines(d), labels, self.scale, lambda cosine: turned(cosine, self.margin, self.beyond)
+        )
 
 
 class CosFace(ClassDirections[Distribution]):
@@ -157,7 +159,7 @@ class CosFace(ClassDirections[Distribution]):
 
     Examples
     --------
-    With a margin of 0.2, an item whose cosines are 0.8 with its own class and 0.6 with the other counts as between
+    With a margin of 0.2, an item whose cosines are 0.8 with its class and 0.6 with the other counts as between
     them, with loss log 2:
 
     >>> import torch
@@ -175,7 +177,7 @@ class CosFace(ClassDirections[Distribution]):
         self.scale, self.margin = scale, margin
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        return self.softmax(self.cosines(d), labels, self.scale, lambda own: own - self.margin)
+        return self.softmax(self.cosines(d), labels, self.scale, lambda cosine: cosine - self.margin)
 
 
 class MagFace(ClassDirections[Point]):
@@ -251,7 +253,7 @@ class MagFace(ClassDirections[Point]):
         norm = torch.linalg.vector_norm(d.mu, dim=1, keepdim=True).clamp(a_0, a_1)
         margin = m_0 + (m_1 - m_0) * (norm - a_0) / (a_1 - a_0)
         short: Tensor = (norm / a_1**2 + 1 / norm).mean()
-        cross_entropy = self.softmax(self.cosines(d), labels, self.scale, lambda own: self.turned(own, margin))
+        cross_entropy = self.softmax(self.cosines(d), labels, self.scale, lambda cosine: self.turned(cosine, margin))
         return cross_entropy + self.regulariser * short
 
     def turned(self, cosine: Tensor, margin: Tensor) -> Tensor:
@@ -260,7 +262,7 @@ class MagFace(ClassDirections[Point]):
 
 
 class ScaleFace(ClassDirections[Scaled]):
-    """ScaleFace: ArcFace whose logits are multiplied by a scale of each item's own, which so comes to tell its quality.
+    """ScaleFace: ArcFace whose logits are multiplied by a scale of each item, which so comes to tell its quality.
 
     ``logit_c = scale(x) cos(theta_c + margin [c = y])``; its mean cross-entropy. With margin 0 it is `VMFFL` with
     kappa = scale.
@@ -281,7 +283,7 @@ class ScaleFace(ClassDirections[Scaled]):
 
     Notes
     -----
-    Nothing but a bound of the head's own (64 sigmoid in the paper) keeps scales from growing.
+    Nothing but a bound of the head (64 sigmoid in the paper) keeps scales from growing.
 
     References
     ----------
@@ -307,7 +309,7 @@ class ScaleFace(ClassDirections[Scaled]):
     def loss(self, d: Scaled, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ["scaled"])
         return self.softmax(
-            self.cosines(d), labels, d.scale[:, None], lambda own: turned(own, self.margin, self.beyond)
+            self.cosines(d), labels, d.scale[:, None], lambda cosine: turned(cosine, self.margin, self.beyond)
         )
 
 

@@ -77,7 +77,7 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
     log_temperature
         []: t = exp(log_temperature).
 
-    Each is a parameter of its own, to be trained at its own rate; `directions` may be the `weight` of a `ProxyAnchor`
+    Each is a parameter that may be trained at another rate; `directions` may be the `weight` of a `ProxyAnchor`
     (eq. 7).
 
     Raises
@@ -91,7 +91,7 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
     Notes
     -----
     Memory [N, C]; n draws of an image are made once for all proxies, and not kept. Where several processes train,
-    each draws on its own.
+    each draws alone.
 
     References
     ----------

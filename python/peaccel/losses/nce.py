@@ -57,7 +57,7 @@ class ScoreNCE(Loss[Distribution]):
 
     Notes
     -----
-    One pairwise call and N x N numbers. Our own; the demo's documentation compares it.
+    One pairwise call and N x N numbers. It is of no paper; the demo's documentation compares it.
 
     Examples
     --------

@@ -30,7 +30,7 @@ class ProxyAnchor(Loss[Distribution]):
     margin
         delta, of cosines.
     weight
-        The proxies [C, D], of any length: those of another loss, to be trained by both. None: own ones.
+        The proxies [C, D], of any length: those of another loss, to be trained by both. None: new ones.
 
     Raises
     ------
@@ -49,7 +49,7 @@ class ProxyAnchor(Loss[Distribution]):
 
     Examples
     --------
-    Each item lies at its own proxy, opposite to the other one; with labels exchanged, at the wrong one:
+    Each item lies at its proxy, opposite to the other one; with labels exchanged, at the wrong one:
 
     >>> import torch
     >>> from peaccel.losses import ProxyAnchor
@@ -77,8 +77,8 @@ class ProxyAnchor(Loss[Distribution]):
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         require_labels(self, labels, len(self.weight))
         cosines = _cosines(self, d, self.weight)
-        own, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
-        near = (self.scale * (self.margin - own)).expand_as(same).masked_fill(~same, -torch.inf)
+        positive, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
+        near = (self.scale * (self.margin - positive)).expand_as(same).masked_fill(~same, -torch.inf)
         far = (self.scale * (cosines + self.margin)).scatter(1, labels[:, None], -torch.inf)
         # `near` has equal columns for all rows of a class, of which one counts.
         shares = 1 / same.sum(0, dtype=cosines.dtype)
@@ -98,10 +98,10 @@ def _log1p_sum_exp(x: Tensor) -> Tensor:
 
 
 class ProxyNCA(Loss[Distribution]):
-    """Proxy-NCA: the own proxy is to be nearer than the others, the own one not among them.
+    """Proxy-NCA: the proxy of the item's class is to be nearer than the others, and is not among these.
 
     ``mean -log(exp(-scale d_y) / sum_{c != y} exp(-scale d_c))``, d the squared distance of directions, 2 - 2 cos. The
-    loss may be negative. With the own proxy among the others it is `peaccel.losses.nca.ProxyNCAPP`.
+    loss may be negative. With that proxy among the others it is `peaccel.losses.nca.ProxyNCAPP`.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class ProxyNCA(Loss[Distribution]):
 
     Examples
     --------
-    Each item lies at its own proxy, and the only other one is at a squared distance of 4:
+    Each item lies at its proxy, and the only other one is at a squared distance of 4:
 
     >>> import torch
     >>> from peaccel.losses import ProxyNCA
@@ -149,5 +149,5 @@ class ProxyNCA(Loss[Distribution]):
         require_labels(self, labels, len(self.weight))
         # -d, less the constant 2, which cancels.
         near = 2 * self.scale * _cosines(self, d, self.weight)
-        own = labels[:, None]
-        return (near.scatter(1, own, -torch.inf).logsumexp(1) - near.gather(1, own)[:, 0]).mean()
+        column = labels[:, None]
+        return (near.scatter(1, column, -torch.inf).logsumexp(1) - near.gather(1, column)[:, 0]).mean()

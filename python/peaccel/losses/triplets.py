@@ -411,8 +411,8 @@ def _of_isotropic(dim: int, var: Tensor, squares: Tensor, triplets: Triplets) ->
     """Mean and variance of tau, from variances [N]."""
     near, far, apart = triplets.near(squares), triplets.far(squares), triplets.apart(squares)
     v_a, v_p, v_n = var[triplets.anchors, None], var[triplets.positives, None], var
-    own = 2 * dim * (v_p**2 + v_n**2 + 2 * v_a * (v_p + v_n))
-    return near - far + dim * (v_p - v_n), own + 4 * (v_p * near + v_n * far + v_a * apart)
+    of_variances = 2 * dim * (v_p**2 + v_n**2 + 2 * v_a * (v_p + v_n))
+    return near - far + dim * (v_p - v_n), of_variances + 4 * (v_p * near + v_n * far + v_a * apart)
 
 
 def _of_diagonal(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
@@ -426,9 +426,9 @@ def _of_diagonal(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, T
     v_a, mu_p = var[a], mu[p]
     apart = (v_a * mu_p**2).sum(1, keepdim=True) - 2 * (v_a * mu_p) @ mu.T + (var @ (mu**2).T)[a]
     square = products.diagonal()
-    own = 2 * square[p, None] + 2 * square + 4 * (triplets.near(products) + products[a])
+    of_variances = 2 * square[p, None] + 2 * square + 4 * (triplets.near(products) + products[a])
     mean = triplets.near(squares) - triplets.far(squares) + trace[p, None] - trace
-    return mean, own + 4 * (weighted[p, a, None] + weighted.T[a] + apart)
+    return mean, of_variances + 4 * (weighted[p, a, None] + weighted.T[a] + apart)
 
 
 def _of_vmf(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:

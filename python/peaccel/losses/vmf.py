@@ -131,13 +131,13 @@ class VMFLoss(Loss[Point | VonMisesFisher]):
             d = from_embedding(self.alpha.to(d.mu.dtype) * d.mu)
         weight, scale = self.weight.to(d.mu.dtype), self.log_scale.to(d.mu.dtype).exp()
         draws = sample(d, self.samples, seed, first_row=first_row(len(d))).flatten(0, 1)
-        own = from_embedding(weight[labels])
-        cosines: Tensor = (d.mu * own.mu).sum(1) * mean_length(d)
+        of_labels = from_embedding(weight[labels])
+        cosines: Tensor = (d.mu * of_labels.mu).sum(1) * mean_length(d)
         partition: Tensor
         if self.deterministic_classes:
             partition = linear(scale * draws, normalize(weight)).logsumexp(1).mean()
         else:
-            cosines = cosines * mean_length(own)
+            cosines = cosines * mean_length(of_labels)
             log_norms = special.vmf_log_norm(dim, torch.linalg.vector_norm(weight, dim=1))
             partition = _LogPartition.apply(scale * draws, weight, log_norms)
         return partition - (scale * cosines).mean()
@@ -192,7 +192,7 @@ class _LogPartition(torch.autograd.Function):
         dim = a.shape[1]
         wanted = any(ctx.needs_input_grad)
         by_a, by_w, by_n = (torch.zeros_like(x) for x in (a, w, n))
-        own, total = torch.zeros_like(n), a.new_zeros(())
+        slopes, total = torch.zeros_like(n), a.new_zeros(())
         square_w = (w * w).sum(1)
         step = max(1, (1 << 24 if a.is_cuda else 1 << 21) // len(w))
         for rows in (slice(start, start + step) for start in range(0, len(a), step)):
@@ -207,11 +207,11 @@ class _LogPartition(torch.autograd.Function):
                 p = log_p.exp_()
                 by_n += p.sum(0)
                 g = special.iv_ratio(dim / 2, r).mul_(p).div_(r)
-                own += g.sum(0)
+                slopes += g.sum(0)
                 by_a[rows] = torch.addmm(g.sum(1, keepdim=True) * some, g, w)
                 by_w.addmm_(g.T, some)
         if wanted:
-            by_w.addcmul_(own[:, None], w)
+            by_w.addcmul_(slopes[:, None], w)
             ctx.save_for_backward(by_a, by_w, by_n)
         ctx.rows = len(a)
         return total / len(a)

@@ -66,8 +66,8 @@ def regression(
         squares = []
         for batch in batches:
             mu = points(head, batch.inputs if learns == "uncertainty" else backbone(batch.inputs)).mu
-            own = likelihood.weight[batch.labels]
-            squares.append((normalize(mu, dim=1) - normalize(own, dim=1)).square().sum(1))
+            centres = likelihood.weight[batch.labels]
+            squares.append((normalize(mu, dim=1) - normalize(centres, dim=1)).square().sum(1))
         init_scale_from_distance(head, likelihood.weight.shape[1], torch.cat(squares).mean().item())
 
     if learns == "uncertainty":

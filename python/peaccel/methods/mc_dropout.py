@@ -16,7 +16,7 @@ class Settings(triplet.Settings):
     """Settings of Monte Carlo dropout."""
 
     feature_dropout: Share = 0.2
-    """Rate of dropout of the features, beside the backbone's own."""
+    """Rate of dropout of the features, beside the backbone's."""
     passes: AtLeast1 = 50
     """How many passes the model makes at test time."""
 
@@ -33,7 +33,7 @@ class Passes(nn.Module):
 
     Notes
     -----
-    Dropout is drawn under a seed of its own, so that equal inputs in equal batches are embedded alike.
+    Dropout is drawn under a separate seed, so that equal inputs in equal batches are embedded alike.
     """
 
     def __init__(self, model: nn.Module, passes: int) -> None:

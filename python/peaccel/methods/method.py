@@ -56,7 +56,7 @@ class Schedule:
     nesterov: bool = False
     """Whether SGD's momentum is in Nesterov's form; it is plain in the code of "Revisited", ScaleFace and MagFace."""
     weight_decay: NonNegative = 0.0
-    """Weight decay of every group that has none of its own."""
+    """Weight decay of every group that has no other."""
     decay: Literal["one_cycle", "cosine", "step", "multistep", "exponential", "constant"] = "one_cycle"
     """How the learning rate falls. one_cycle rises over the first tenth of all steps and falls along a cosine; cosine
     falls from the first step on; the others change between epochs."""
@@ -101,7 +101,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Group:
-    """Modules that learn at a rate of their own."""
+    """Modules that learn at one rate."""
 
     trains: tuple[nn.Module | nn.Parameter, ...]
     rate: float = 1.0

@@ -24,13 +24,13 @@ def score(d: Distribution, labels: NDArray[np.int64]) -> scores.Score:
     mu = np.asarray(d.detach().mu, np.float64)
     units = mu / np.linalg.norm(mu, axis=1, keepdims=True)
     _, number, count = np.unique(labels, return_inverse=True, return_counts=True)
-    own = np.zeros((len(count), d.dim))
-    np.add.at(own, number, units)
+    sums = np.zeros((len(count), d.dim))
+    np.add.at(sums, number, units)
     ordered, of_class = len(d) * (len(d) - 1), int((count * (count - 1)).sum())
     if not 0 < of_class < ordered:
         alike = "different" if of_class == 0 else "equal"
         raise ValueError(f"mu_scaleface: labels are all {alike}, expected pairs of one class and of two")
-    same, every = ((x**2).sum() - len(d) for x in (own, own.sum(0)))
+    same, every = ((x**2).sum() - len(d) for x in (sums, sums.sum(0)))
     return scores.scale_cosine(mu=float(same / of_class + (every - same) / (ordered - of_class)) / 2)
 
 

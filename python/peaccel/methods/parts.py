@@ -62,7 +62,7 @@ class PointSettings(Embedding):
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertain(Embedding):
-    """Settings of an embedding with an uncertainty of its own."""
+    """Settings of an embedding with an uncertainty."""
 
     distribution: Kind = "normal"
     """normal: a mean on the unit sphere and a variance; vmf: a direction and a concentration."""

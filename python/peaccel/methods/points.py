@@ -1,6 +1,6 @@
 """Baselines of points: one loss a row, on a location head whose rows have length 1.
 
-A row is a paper, its settings and its loss, which takes those that are its own by their names.
+A row is a paper, its settings and its loss, which takes its settings by their names.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -22,11 +22,11 @@ def build(
     name: str, loss: type[Loss[Any]], backbone: nn.Module, features: int, classes: int, settings: PointSettings
 ) -> Training:
     """Put a location head on a backbone; the model gives `peaccel.Point` of length 1."""
-    own = {setting: value for setting, value in vars(settings).items() if setting not in SHARED}
+    of_loss = {setting: value for setting, value in vars(settings).items() if setting not in SHARED}
 
     def make(dim: int) -> Loss[Any]:
         proxies = {"dim": dim, "classes": classes} if issubclass(loss, (ProxyAnchor, ProxyNCA)) else {}
-        return loss(**proxies, **own)
+        return loss(**proxies, **of_loss)
 
     return point_training(name, backbone, features, settings, make)
 
@@ -72,7 +72,7 @@ PROXY_NCA = replace(
     settings=ProxyNCASettings,
     build=partial(build, "proxy_nca", ProxyNCA),
 )
-"""An item's own proxy against those of all other classes, by squared distances of directions."""
+"""The proxy of an item's class against those of all others, by squared distances of directions."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ class Settings:
     """Settings of the heads."""
 
     kind: Literal["scale", "pfe", "norm"] = "scale"
-    """scale: sqrt(s1 s2) cos, as ScaleFace; pfe: the mutual likelihood of normals; norm: the encoders' own lengths, of
+    """scale: sqrt(s1 s2) cos, as ScaleFace; pfe: the mutual likelihood of normals; norm: the encoders' lengths, of
     which nothing is trained."""
     hidden: tuple[AtLeast1, ...] = (512, 512, 512, 512)
     """Widths of the scale heads' hidden layers."""
@@ -66,8 +66,8 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         images, captions = (d if processes() == 1 else type(d)(*map(gather, d.arrays)) for d in model(batch.inputs))
         with torch.autocast(batch.labels.device.type, enabled=False):
             scores = retrieval.pairwise(captions, images, score)
-            own = torch.arange(len(scores), device=scores.device)
-            return {"captions": cross_entropy(scores, own) / 2, "images": cross_entropy(scores.T, own) / 2}
+            targets = torch.arange(len(scores), device=scores.device)
+            return {"captions": cross_entropy(scores, targets) / 2, "images": cross_entropy(scores.T, targets) / 2}
 
     group = Group((model.images, model.captions))
     return Training(model, nn.Module(), (Stage("text to image", settings.schedule, (group,), match),))

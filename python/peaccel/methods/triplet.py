@@ -67,15 +67,15 @@ def hard_negatives(
     Warburg et al., Bayesian Triplet Loss, ICCV 2021, sec. 4: five negatives out of a cache of 5000.
     """
     pool = rng.permutation(len(labels))[:POOL]
-    own, points = labels[pool], Point(embed(pool))
+    classes, points = labels[pool], Point(embed(pool))
     # As many nearest neighbours as these surely contain the nearest of other classes.
-    k = min(len(pool), int(np.bincount(own).max()) + negatives)
+    k = min(len(pool), int(np.bincount(classes).max()) + negatives)
     near = retrieval.search(points, points, k, score="neg_sq_l2").ids
-    others = own[near] != own[:, None]
+    others = classes[near] != classes[:, None]
     nearest = np.take_along_axis(near, np.argsort(~others, axis=1, kind="stable")[:, :negatives], 1)
     groups = []
     for i in np.flatnonzero(others.sum(1) >= negatives):
-        positives = np.flatnonzero(own == own[i])
+        positives = np.flatnonzero(classes == classes[i])
         if len(positives) > 1:
             groups.append(pool[[i, rng.choice(positives[positives != i]), *nearest[i]]])
     if not groups:

@@ -38,7 +38,7 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
     Raises
     ------
     ValueError
-        Shapes disagree, ids are no integers, K = 0, or an item stands twice among its own ids.
+        Shapes disagree, ids are no integers, K = 0, or an item stands twice among its ids.
 
     Examples
     --------
@@ -55,12 +55,12 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
     """
     owner = "without_self"
     found = as_ids(owner, ids)
-    given = found if values is None else as_array(owner, "values", values, "(N, K)")
-    if given.shape != found.shape or not found.shape[1]:
-        raise ValueError(f"{owner}: values has shape {given.shape}, expected (N, K) with K > 0 like ids, {found.shape}")
-    shorter = np.empty((len(found), found.shape[1] - 1), given.dtype)
+    array = found if values is None else as_array(owner, "values", values, "(N, K)")
+    if array.shape != found.shape or not found.shape[1]:
+        raise ValueError(f"{owner}: values has shape {array.shape}, expected (N, K) with K > 0 like ids, {found.shape}")
+    shorter = np.empty((len(found), found.shape[1] - 1), array.dtype)
     for rows in blocks(found):
-        shorter[rows] = drop_own(owner, found[rows], given[rows], rows.start)
+        shorter[rows] = drop_self(owner, found[rows], array[rows], rows.start)
     return shorter
 
 
@@ -76,18 +76,18 @@ def relevance(
     query_labels
         [Q]: numbers or strings; or a `Relevance`, which says what is right where no classes do.
     gallery_labels
-        [G], of the same kind; None = the queries are the gallery, and their own rows are removed.
+        [G], of the same kind; None = the queries are the gallery, and their rows are removed.
 
     Returns
     -------
-    [Q, K] bool; [Q, K - 1] where own rows are removed. An id that a query's ranking repeats counts once, where it
-    stands first.
+    [Q, K] bool; [Q, K - 1] where the queries' rows are removed. An id that a query's ranking repeats counts once, where
+    it stands first.
 
     Raises
     ------
     ValueError
         Shapes disagree, ids are no integers, an id lies outside the gallery, one side's labels are numbers and the
-        other's words, or an item stands twice among its own ids.
+        other's words, or an item stands twice among its ids.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def relevance(
     >>> pe.metrics.relevance([[0, 1], [0, 1]], query_labels=["cat", "dog"], gallery_labels=["cat", "dog"]).tolist()
     [[True, False], [False, True]]
 
-    Three items ranked among themselves, whose own rows are removed:
+    Three items ranked among themselves, whose rows are removed:
 
     >>> pe.metrics.relevance([[0, 1, 2], [1, 2, 0], [2, 1, 0]], ["cat", "cat", "dog"]).tolist()
     [[True, False], [False, True], [False, False]]
@@ -114,7 +114,7 @@ class JudgedRanking:
 
     owner: str
     ids: Array
-    """[Q, columns], or one more column where queries' own rows are among them."""
+    """[Q, columns], or one more column where queries' rows are among them."""
     relation: Relation
 
     @staticmethod
@@ -135,7 +135,7 @@ class JudgedRanking:
 
     @property
     def columns(self) -> int:
-        """How many items are ranked for each query, its own row left out."""
+        """How many items are ranked for each query, its row left out."""
         return max(int(self.ids.shape[1]) - self.leave_one_out, 0)
 
     def hits(self, columns: int) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
@@ -146,7 +146,7 @@ class JudgedRanking:
         for rows in blocks(ids):
             block = ids[rows]
             if self.leave_one_out and block.shape[1]:
-                block = drop_own(self.owner, block, block, self.relation.first + rows.start)
+                block = drop_self(self.owner, block, block, self.relation.first + rows.start)
             hit = self.relation.right(np.arange(rows.start, rows.start + len(block))[:, None], block)
             hit &= block >= 0
             yield rows, _once(block, hit, count)
@@ -183,8 +183,8 @@ def _once(ids: Array, hit: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:
     return hit
 
 
-def drop_own(owner: str, ids: Array, values: Array, first: int) -> Array:
-    """Values without those of the items' own ids, the first of which is `first`."""
+def drop_self(owner: str, ids: Array, values: Array, first: int) -> Array:
+    """Values without those of the items' ids, the first of which is `first`."""
     here = ids == np.arange(first, first + len(ids))[:, None]
     times = here.sum(1)
     if times.max(initial=0) > 1:

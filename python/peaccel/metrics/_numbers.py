@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel._utils.arrays import NotArrayError, from_given, is_torch, on_host
+from peaccel._utils.arrays import NotArrayError, array_from, is_torch, on_host
 from peaccel._utils.labels import plain, truths
 from peaccel._utils.suggestions import require_classes
 
@@ -25,7 +25,7 @@ def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None)
     """An array, a list, a column of a table or a tensor as an array of as many axes as "(Q, K)" has."""
     x = on_host(x, owner, name) if is_torch(x) else x
     try:
-        array = from_given(owner, name, x, dtype)
+        array = array_from(owner, name, x, dtype)
     except NotArrayError:
         raise
     except (TypeError, ValueError) as error:  # rows of different lengths, words for numbers

@@ -75,7 +75,7 @@ class Labels:
         order = np.argsort(self.gallery_labels, kind="stable")
         first = np.searchsorted(self.gallery_labels[order], self.query_labels)
         place = first[query] + places - (ends - sizes)[query]
-        if self.leave_one_out:  # skip an item's own place among its class
+        if self.leave_one_out:  # skip an item's place among its class
             at = np.empty_like(order)
             at[order] = np.arange(len(order))
             place += place >= at[self.first + query]

@@ -203,5 +203,5 @@ def require_prior(owner: str, p_target: float, c_miss: float = 1.0, c_fa: float 
 
 
 def llr_costs(scores: Array, same: Array) -> Array:
-    """What natural log-likelihood ratios cost in bits, pair by pair, of which Cllr is a mean."""
+    """The cost in bits of natural log-likelihood ratios, pair by pair, of which Cllr is a mean."""
     return np.asarray(np.logaddexp(0, np.where(same, -scores, scores)) / math.log(2))

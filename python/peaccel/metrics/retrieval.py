@@ -1,7 +1,7 @@
 """Retrieval metrics for queries ranked against a gallery, or for items ranked against each other, or clustered.
 
 Queries of a class that the gallery lacks cannot be answered: their value is NaN, and they are left out of every mean.
-Without labels of a gallery the queries are the gallery (leave-one-out): item i is removed from its own ids, wherever it
+Without labels of a gallery the queries are the gallery (leave-one-out): item i is removed from its ids, wherever it
 stands there, and from its class, so that ids need one column more than the metric looks at, and what is the only one of
 its class cannot be answered. (Karpukhin et al., 2022, count such items as 0 in MAP@R and leave them out of Recall@1.)
 An id that a query's ranking repeats is right once, where it stands first.
@@ -48,7 +48,7 @@ def hit_at_k(
     ids, query_labels, gallery_labels
         As for `relevance`.
     k
-        At least 1, at most the columns of `ids`, one less where own rows are removed.
+        At least 1, at most the columns of `ids`, one less where queries' rows are removed.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def average_precision_at_r(
     Parameters
     ----------
     ids, query_labels, gallery_labels
-        As for `relevance`; `ids` needs as many columns as the largest R, one more where own rows are removed.
+        As for `relevance`; `ids` needs as many columns as the largest R, one more where queries' rows are removed.
 
     Returns
     -------

@@ -69,10 +69,10 @@ class Signature:
 
     def unpack(self, arguments: Sequence[Any]) -> tuple[Inputs, Array | None, bool]:
         """The inputs, the candidates, and whether all pairs are scored, from the arguments of an operator."""
-        given = self._flat(*arguments)
-        draws = Draws(given.seed, given.n, given.first_row) if isinstance(given, _Drawn) else None
-        inputs = Inputs(given.mu1, given.uncertainty1, given.mu2, given.uncertainty2, given.shared, draws)
-        return inputs, given.candidates, given.pairwise
+        fields = self._flat(*arguments)
+        draws = Draws(fields.seed, fields.n, fields.first_row) if isinstance(fields, _Drawn) else None
+        inputs = Inputs(fields.mu1, fields.uncertainty1, fields.mu2, fields.uncertainty2, fields.shared, draws)
+        return inputs, fields.candidates, fields.pairwise
 
 
 def pack(inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Any, ...]:

@@ -257,10 +257,10 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
             weights, *tensors = ctx.saved_tensors
             *numbers, _ = ctx.numbers
             inputs, candidates, pairwise = signature.unpack((*tensors, *numbers))
-            given = weights, *inputs.arrays, *grads
+            arguments = weights, *inputs.arrays, *grads
             detached, along = (x.mapped(lambda y: y.detach()) for x in (inputs, Inputs(*grads)))
             values = _second_derivatives(op, weights.detach(), detached, along, candidates, pairwise)
-            return *(Last.apply(value, *given) for value in values), *(None,) * signature.others, None
+            return *(Last.apply(value, *arguments) for value in values), *(None,) * signature.others, None
 
         @_forward_mode
         def jvp(saved: Any, numbers: Any, *tangents: Any) -> Any:

@@ -80,8 +80,8 @@ def score_backward(
     """As `_numpy.score_backward`."""
     out = Gradients(*(x.new_empty(x.shape) for x in inputs.arrays))
     memory = Gradients(*(x.numpy() for x in out))
-    given = as_stored(weights), inputs, candidates, pairwise, wanted
-    _numpy.score_backward(op, *given, saved=_stored(saved), out=memory)
+    arguments = as_stored(weights), inputs, candidates, pairwise, wanted
+    _numpy.score_backward(op, *arguments, saved=_stored(saved), out=memory)
     return out
 
 

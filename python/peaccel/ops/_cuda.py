@@ -91,8 +91,8 @@ def sample(op: SampleOp, mu: Array, uncertainty: Array, seed: Array, n: int, fir
     _require_one_device(op.name, mu=mu, **{op.uncertainty: uncertainty}, seed=seed)
     mu, uncertainty = _rows(mu), _uncertainties(uncertainty)
     out = mu.new_empty((n, *mu.shape))
-    given = memory(mu), memory(uncertainty), memory(seed)
-    _core.cuda_sample(op.name, place(mu), *given, first_row, stream, memory(out))
+    addresses = memory(mu), memory(uncertainty), memory(seed)
+    _core.cuda_sample(op.name, place(mu), *addresses, first_row, stream, memory(out))
     return out
 
 
@@ -104,8 +104,8 @@ def sample_backward(
     mu, uncertainty = _rows(mu), _rows(uncertainty)  # gradients have no rows of one repeated element
     out = mu.new_empty(mu.shape), uncertainty.new_empty(uncertainty.shape)
     weights = weights.contiguous()
-    given = memory(mu), memory(uncertainty), memory(seed), memory(weights)
-    _core.cuda_sample_backward(op.name, place(mu), *given, memory(out[0]), memory(out[1]), first_row, stream)
+    addresses = memory(mu), memory(uncertainty), memory(seed), memory(weights)
+    _core.cuda_sample_backward(op.name, place(mu), *addresses, memory(out[0]), memory(out[1]), first_row, stream)
     return out
 
 
@@ -144,24 +144,26 @@ class _Drawing:
     """Arguments of kernels that compare draws, beside the arrays, as `memory`: seed, number of draws, workspace, and
     the draws that were made for all pairs; None for other kernels."""
 
-    def __init__(self, op: PairOp, given: Inputs, rows: int, columns: int | None, made: Sequence[Array | None]) -> None:
+    def __init__(
+        self, op: PairOp, inputs: Inputs, rows: int, columns: int | None, made: Sequence[Array | None]
+    ) -> None:
         self.memory = None
         if op.sampled:
-            seed, n = given.draws[:2] if given.draws else (None, 1)
-            size = _core.cuda_workspace(op.name, place(given.mu1), _memories(listed(given)), n, rows, columns)
-            workspace = given.mu1.new_empty(size)
+            seed, n = inputs.draws[:2] if inputs.draws else (None, 1)
+            size = _core.cuda_workspace(op.name, place(inputs.mu1), _memories(listed(inputs)), n, rows, columns)
+            workspace = inputs.mu1.new_empty(size)
             self.held = workspace, seed, made  # held until the kernel is on its stream
             query, gallery = _memories_or_none(made)
             self.memory = None if seed is None else memory(seed), n, memory(workspace), query, gallery
 
 
-def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
+def _made(op: PairOp, inputs: Inputs, pairs: int) -> list[Array | None]:
     """The draws [n, N, D] of each side, by its sampler; None where that does not pay or would take too much memory."""
     made: list[Array | None] = [None, None]
-    if given.draws is None:
+    if inputs.draws is None:
         return made
-    seed, n = given.draws[:2]
-    sides = (given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2)
+    seed, n = inputs.draws[:2]
+    sides = (inputs.mu1, inputs.uncertainty1), (inputs.mu2, inputs.uncertainty2)
     for side, (name, (mu, uncertainty)) in enumerate(zip(op.samplers, sides, strict=True)):
         if not name or pairs < 2 * len(mu) or not mu.numel() or n * mu.numel() * mu.element_size() > CACHED:
             continue
@@ -171,13 +173,13 @@ def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
     return made
 
 
-def _per_item(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
+def _per_item(op: PairOp, inputs: Inputs, pairs: int) -> list[Array | None]:
     """Memory for the numbers per item of each side, which a call makes once; None for a kernel without them, or
     where an item is in too few pairs for that to pay, so that they are computed for each pair."""
     torch: Any = sys.modules["torch"]
     return [
         mu.new_empty((len(mu), 3), dtype=torch.float64) if has and 0 < 2 * len(mu) <= pairs else None
-        for mu, has in zip((given.mu1, given.mu2), op.per_item, strict=True)
+        for mu, has in zip((inputs.mu1, inputs.mu2), op.per_item, strict=True)
     ]
 
 
@@ -186,14 +188,16 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise:
     if op.one_product and pairwise and candidates is None:
         scores, _ = _score_by_products(op, inputs, keep=False)
         return scores
-    given = _inputs(op, inputs, candidates=candidates)
+    inputs = _inputs(op, inputs, candidates=candidates)
     candidates = None if candidates is None else candidates.contiguous()
-    out = given.mu1.new_empty(scores_shape(given, candidates, pairwise))
+    out = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
     asked = None if candidates is None else memory(candidates)
-    (rows, columns), made = (1, *out.shape)[-2:], _made(op, given, out.numel())
-    draws, per_item = _Drawing(op, given, rows, columns, made), _per_item(op, given, out.numel())
+    (rows, columns), made = (1, *out.shape)[-2:], _made(op, inputs, out.numel())
+    draws, per_item = _Drawing(op, inputs, rows, columns, made), _per_item(op, inputs, out.numel())
     per_item_memories = _memories_or_none(per_item)
-    _core.cuda_score(op.name, place(out), _memories(listed(given)), draws.memory, per_item_memories, asked, memory(out))
+    _core.cuda_score(
+        op.name, place(out), _memories(listed(inputs)), draws.memory, per_item_memories, asked, memory(out)
+    )
     return out
 
 
@@ -217,21 +221,21 @@ def score_backward(
     torch: Any = sys.modules["torch"]
     if op.one_product and pairwise and candidates is None:
         return _backward_by_products(op, weights, inputs, wanted, saved)
-    given = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
+    inputs = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
     weights = weights.contiguous()
     asked, lists = None, None
     if candidates is not None:
         # The pairs of each gallery row, in order, as consecutive lists; pairs without a row (-1) come before the first.
         candidates = candidates.contiguous()
         rows, places = candidates.reshape(-1).sort(stable=True)
-        offsets = torch.searchsorted(rows, torch.arange(len(given.mu2) + 1, device=rows.device))
+        offsets = torch.searchsorted(rows, torch.arange(len(inputs.mu2) + 1, device=rows.device))
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
-    made, per_item = _made(op, given, weights.numel()), _per_item(op, given, weights.numel())
-    out, sides, drawing = _gradients(given), [], []
+    made, per_item = _made(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
+    out, sides, drawing = _gradients(inputs), [], []
     for side in _sides(wanted):
-        drawing.append(_Drawing(op, given, len(out[side][0]), None, made))
+        drawing.append(_Drawing(op, inputs, len(out[side][0]), None, made))
         sides.append((side, drawing[-1].memory, _memories(out[side])))
-    items = _memories(listed(given)), _memories_or_none(per_item)
+    items = _memories(listed(inputs)), _memories_or_none(per_item)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides)
     return _joined(out, wanted)
 
@@ -243,10 +247,10 @@ def _sides(wanted: int) -> list[int]:
     return [side for side, flag in enumerate(flags) if (wanted | together) & flag]
 
 
-def _gradients(given: Inputs) -> list[list[Array]]:
+def _gradients(inputs: Inputs) -> list[list[Array]]:
     """Zeros for the gradients of each side: by its means, its uncertainties, and for each item the shared numbers."""
-    sides = (given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2)
-    shapes = [(mu.shape, uncertainty.shape, (len(mu), len(given.shared))) for mu, uncertainty in sides]
+    sides = (inputs.mu1, inputs.uncertainty1), (inputs.mu2, inputs.uncertainty2)
+    shapes = [(mu.shape, uncertainty.shape, (len(mu), len(inputs.shared))) for mu, uncertainty in sides]
     return [[mu.new_zeros(shape) for shape in of_side] for (mu, _), of_side in zip(sides, shapes, strict=True)]
 
 
@@ -278,15 +282,15 @@ class _AllPairs:
         dtype = inputs.mu1.dtype
         if inputs.mu2.dtype != dtype or inputs.uncertainty2.dtype != dtype:  # products are of one dtype
             inputs = inputs._replace(mu2=inputs.mu2.to(dtype), uncertainty2=inputs.uncertainty2.to(dtype))
-        self.given = given = _inputs(op, inputs, **others)
-        self.per_item = _per_item(op, given, len(given.mu1) * len(given.mu2))
-        arrays = _memories(listed(given))
-        self.call = op.name, place(given.mu1), arrays, _memories_or_none(self.per_item)
+        self.inputs = inputs = _inputs(op, inputs, **others)
+        self.per_item = _per_item(op, inputs, len(inputs.mu1) * len(inputs.mu2))
+        arrays = _memories(listed(inputs))
+        self.call = op.name, place(inputs.mu1), arrays, _memories_or_none(self.per_item)
 
     def products(self) -> Array:
         """The inner products [Q, G]."""
         torch: Any = sys.modules["torch"]
-        return torch.mm(self.given.mu1, self.given.mu2.T)
+        return torch.mm(self.inputs.mu1, self.inputs.mu2.T)
 
 
 def _score_by_products(op: PairOp, inputs: Inputs, *, keep: bool) -> tuple[Array, Array]:
@@ -304,7 +308,7 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
     multiplies factors and means, and a kernel adds the sums, and pairs of rows near each other one by one."""
     torch: Any = sys.modules["torch"]
     pairs = _AllPairs(op, inputs.mapped(lambda x: x.contiguous()), weights=weights)
-    given, sides = pairs.given, _sides(wanted)
+    inputs, sides = pairs.inputs, _sides(wanted)
     if products is None or not products.numel():
         products = pairs.products()
     weights, factors = weights.contiguous(), products.new_empty(products.shape)
@@ -312,12 +316,12 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
     asked, held = memory(weights), memory(scratch)
     made = memory(products), asked, memory(factors), held
     _core.cuda_weights_of_products(*pairs.call, *made, 1 in sides)
-    mu1, mu2 = given.mu1, given.mu2
+    mu1, mu2 = inputs.mu1, inputs.mu2
     # Pairs of rows that are not finite have a factor of 0, which must not be multiplied by NaN.
     by_mu1 = torch.mm(factors, mu2.nan_to_num(0, 0, 0)) if 0 in sides else torch.zeros_like(mu1)
     by_mu2 = torch.mm(factors.T, mu1.nan_to_num(0, 0, 0)) if 1 in sides else torch.zeros_like(mu2)
-    by_uncertainty1, by_uncertainty2 = (torch.zeros_like(x) for x in (given.uncertainty1, given.uncertainty2))
-    by_shared = [mu.new_zeros((len(mu), len(given.shared))) for mu in (mu1, mu2)]
+    by_uncertainty1, by_uncertainty2 = (torch.zeros_like(x) for x in (inputs.uncertainty1, inputs.uncertainty2))
+    by_shared = [mu.new_zeros((len(mu), len(inputs.shared))) for mu in (mu1, mu2)]
     out = [[by_mu1, by_uncertainty1, by_shared[0]], [by_mu2, by_uncertainty2, by_shared[1]]]
     _core.cuda_add_to_products(*pairs.call, asked, held, [(side, _memories(out[side])) for side in sides])
     return _joined(out, wanted)
@@ -330,11 +334,11 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Array |
     """As `_numpy.rerank`, without codes."""
     if k > _core.CUDA_BEST or op.sampled:
         return select(score(op, inputs, candidates), candidates, k)
-    given, candidates = _inputs(op, inputs, candidates=candidates), candidates.contiguous()
-    (queries, listed_each), arrays = candidates.shape, _memories(listed(given))
-    out, per_item = _best(given.mu1, queries, k), _per_item(op, given, candidates.numel())
+    inputs, candidates = _inputs(op, inputs, candidates=candidates), candidates.contiguous()
+    (queries, listed_each), arrays = candidates.shape, _memories(listed(inputs))
+    out, per_item = _best(inputs.mu1, queries, k), _per_item(op, inputs, candidates.numel())
     shares = _core.cuda_shares(op.name, place(candidates), arrays, listed_each)
-    parts = _best(given.mu1, queries, shares * k if shares > 1 else 0)
+    parts = _best(inputs.mu1, queries, shares * k if shares > 1 else 0)
     asked = arrays, _memories_or_none(per_item), memory(candidates), _memories(parts)
     _core.cuda_rerank(op.name, place(candidates), *asked, *map(memory, out))
     return out
@@ -349,26 +353,26 @@ def search(
     For scores of one inner product, products by cuBLAS rule pairs out.
     """
     torch: Any = sys.modules["torch"]
-    given = _inputs(op, inputs)
-    queries, gallery, at = len(given.mu1), len(given.mu2), place(given.mu1)
+    inputs = _inputs(op, inputs)
+    queries, gallery, at = len(inputs.mu1), len(inputs.mu2), place(inputs.mu1)
     if k > _core.CUDA_BEST or op.sampled:
         # More than the search kernels can select, or draws: blocks of rows, each merged with the best rows so far.
-        best = _best(given.mu1, queries, 0)
+        best = _best(inputs.mu1, queries, 0)
         step = max(k, 2**26 // max(1, queries))
         for first in range(0, max(gallery, 1), step):
-            rows = torch.arange(first, min(first + step, gallery), device=given.mu1.device).expand(queries, -1)
+            rows = torch.arange(first, min(first + step, gallery), device=inputs.mu1.device).expand(queries, -1)
             part = score(op, inputs, rows)
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return *best, None
-    cut = _core.cuda_cut(op.name, at, _memories(listed(given)), k, prune)
+    cut = _core.cuda_cut(op.name, at, _memories(listed(inputs)), k, prune)
     if cut[2]:  # products take rows that lie apart
-        given = given._replace(mu1=_apart(given.mu1), mu2=_apart(given.mu2))
-    arrays, per_item = _memories(listed(given)), _per_item(op, given, queries * gallery)
+        inputs = inputs._replace(mu1=_apart(inputs.mu1), mu2=_apart(inputs.mu2))
+    arrays, per_item = _memories(listed(inputs)), _per_item(op, inputs, queries * gallery)
     shares, items, at_a_time, *_ = cut
-    parts = _best(given.mu1, at_a_time or queries, shares * k if shares > 1 else 0)
-    lists, out = _best(given.mu1, 1, items), _best(given.mu1, queries, k)
-    held = _of_products(given, cut[2:], packed)
-    of_products = held and _of_products_as_memory(given, held)
+    parts = _best(inputs.mu1, at_a_time or queries, shares * k if shares > 1 else 0)
+    lists, out = _best(inputs.mu1, 1, items), _best(inputs.mu1, queries, k)
+    held = _of_products(inputs, cut[2:], packed)
+    of_products = held and _of_products_as_memory(inputs, held)
     workspace = _memories(parts), _memories(lists), of_products
     _core.cuda_search(op.name, at, arrays, _memories_or_none(per_item), prune, *workspace, *map(memory, out))
     return *out, None
@@ -389,13 +393,13 @@ class _Products(NamedTuple):
     survivors: list[Array]
 
 
-def _of_products(given: Inputs, cut: Sequence[int], packed: Sequence[Array] | None) -> _Products | None:
+def _of_products(inputs: Inputs, cut: Sequence[int], packed: Sequence[Array] | None) -> _Products | None:
     """Memory for a search by products, and the norms and halves that it reads; None for another search."""
     torch: Any = sys.modules["torch"]
     queries, first, rows, survivors = cut
     if not queries:
         return None
-    mu1, mu2 = given.mu1, given.mu2
+    mu1, mu2 = inputs.mu1, inputs.mu2
     narrow = None
     of_queries = mu1.new_empty(len(mu1))
     if mu2.dtype != mu1.dtype:
@@ -407,11 +411,11 @@ def _of_products(given: Inputs, cut: Sequence[int], packed: Sequence[Array] | No
     return _Products(mu1.new_empty((queries, rows)), [of_queries, of_gallery], narrow, numbers, lists)
 
 
-def _of_products_as_memory(given: Inputs, held: _Products) -> tuple[Any, ...]:
+def _of_products_as_memory(inputs: Inputs, held: _Products) -> tuple[Any, ...]:
     """The memory of a search by products as the core takes it, with torch's handle of cuBLAS."""
     narrow = held.narrow and _memories(held.narrow)
     lists = _memories(held.survivors)
-    return blas(given.mu1), memory(held.products), _memories(held.norms), narrow, memory(held.numbers), lists
+    return blas(inputs.mu1), memory(held.products), _memories(held.norms), narrow, memory(held.numbers), lists
 
 
 def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:

@@ -54,11 +54,11 @@ class Torch:
         arguments = pack(inputs, candidates, pairwise)
         of_one_set = pairwise and op.symmetric and inputs.of_one_set
         if (op.saves or of_one_set) and self._tracked(inputs.arrays) and self._reverse_mode_alone():
-            given = (inputs.mu1, inputs.uncertainty1, inputs.shared) if of_one_set else arguments
+            passed = (inputs.mu1, inputs.uncertainty1, inputs.shared) if of_one_set else arguments
             name = f"{op.name}_of_one_set" if of_one_set else f"{op.name}_saving"
             if self.torch.compiler.is_compiling():
-                return self.traced[name].apply(*self._apart(given))[0]
-            return self.eager[name].apply(*given)[0]
+                return self.traced[name].apply(*self._apart(passed))[0]
+            return self.eager[name].apply(*passed)[0]
         return self._call(op, *arguments)
 
     def rerank(self, op: PairOp, inputs: Inputs, candidates: Any, k: int) -> Any:
@@ -151,7 +151,7 @@ class Torch:
 
         def fake(*arguments: Any) -> Any:
             *_, x = arguments
-            return x.new_empty(torch.broadcast_shapes(*(given.shape for given in arguments)))
+            return x.new_empty(torch.broadcast_shapes(*(argument.shape for argument in arguments)))
 
         self._define(op.name, "Tensor order, Tensor x" if op.has_order else "Tensor x", "Tensor", values, fake)
 
@@ -194,8 +194,8 @@ class Torch:
         self._define(f"{op.name}_bwd", f"Tensor weights, {schema}, int wanted", returns, backward, fake_backward)
         if op.saves:
             self._define(f"{op.name}_saving", schema, "(Tensor, Tensor)", saving, fake_saving)
-            given = f"Tensor weights, Tensor saved, {schema}, int wanted"
-            self._define(f"{op.name}_saving_bwd", given, returns, saving_backward, fake_saving_backward)
+            saved_schema = f"Tensor weights, Tensor saved, {schema}, int wanted"
+            self._define(f"{op.name}_saving_bwd", saved_schema, returns, saving_backward, fake_saving_backward)
 
     def _register_rankings(self, ops: dict[str, PairOp]) -> None:
         """Registers `rerank` and `search`, which have no derivatives; one schema serves all ops, passed by name."""

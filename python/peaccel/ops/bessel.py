@@ -2,7 +2,7 @@
 
 The family includes two functions of normal distributions.
 
-Gradients are with respect to x. The first and second derivatives of `log_ive` and `iv_ratio` are kernels of their own,
+Gradients are with respect to x. The first and second derivatives of `log_ive` and `iv_ratio` are separate kernels,
 so that neither subtracts nearly equal numbers.
 """
 

@@ -54,8 +54,8 @@ def load(name: str) -> Method:
     """
     if name not in NAMES:
         raise ValueError(unknown("published method", name, NAMES))
-    own = name.removeprefix(PREFIX)
-    return cast("Method", import_module(f"peaccel.published.{FILES[own]}").METHODS[own])
+    row = name.removeprefix(PREFIX)
+    return cast("Method", import_module(f"peaccel.published.{FILES[row]}").METHODS[row])
 
 
 def built_of(method: Method, **parts: Any) -> Method:

@@ -142,7 +142,7 @@ class KappaDivergence(bottleneck.PriorDivergence):
 
 
 def _pfe(backbone: nn.Module, features: int, classes: int, settings: pfe.Settings) -> Training:
-    """PFE whose variances start where its head does, wherever the data lie: at 1, or at e^-7 with PFE's own head.
+    """PFE whose variances start where its head does, wherever the data lie: at 1, or at e^-7 with PFE's head.
 
     From there a short training does not come back: they stay several times too large or too small.
     """

@@ -56,4 +56,4 @@ class FlooredClassLikelihood(regression.ClassLikelihood):
 
 
 METHODS = {"scf": built_of(scf.METHOD, uncertainty=LinearUncertaintyHead, likelihood=FlooredClassLikelihood)}
-"""SCF's own head has its ReLUs; the linear one is that of "Revisited", as whose row it is trained."""
+"""SCF's head has its ReLUs; the linear one is that of "Revisited", as whose row it is trained."""

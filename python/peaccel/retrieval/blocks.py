@@ -121,22 +121,22 @@ class BlockPlans:
 
     def admitted(self, first_row: int, block: Block) -> Block:
         """A block, each of them in their order, as it is scored beside the others."""
-        own, pair = common_variance(_items(block)), self.score.pair(self._queries.kind, block.kind)
+        variance, pair = common_variance(_items(block)), self.score.pair(self._queries.kind, block.kind)
         seed = self.score.params.get("seed", 0)
         if pair.op.draws and is_source(seed):
             self.score = self.score(seed=int(as_seed(self.score.name, seed, self._queries.mu)))
         if not len(block):
             return block
         if not self._settled:
-            self._settled, self._common = True, own
+            self._settled, self._common = True, variance
             queries = converted(self._queries, block.home.compute_dtype)
-            self._weighted = pair.weighted is not None and own is not None and common_variance(queries) is not None
-        elif self._common is None and own is not None:  # as one that has a variance for each item
+            self._weighted = pair.weighted is not None and variance is not None and common_variance(queries) is not None
+        elif self._common is None and variance is not None:  # as one that has a variance for each item
             items = _items(block)
             *others, var = items.arrays
             arrays: list[Any] = [*others, var[namespace(var).arange(len(var))]]
             return type(items)(*arrays)
-        elif self._weighted and not (own is not None and np.array_equal(on_host(own), on_host(self._common))):
+        elif self._weighted and not (variance is not None and np.array_equal(on_host(variance), on_host(self._common))):
             what = f"{self.score.name}: the block of gallery from row {first_row} on"
             raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
         return block
@@ -156,7 +156,7 @@ class BlockPlans:
         return planned._replace(inputs=planned.inputs._replace(draws=draws._replace(first_row=first_row)))
 
     def returned(self, found: ArrayT) -> ArrayT:
-        """What was found for a block, where the queries lie."""
+        """Scores or ids of a block, on the device of the queries."""
         moved: ArrayT = _beside(found, self._queries.mu)
         return moved
 
@@ -166,13 +166,13 @@ class ListedRows:
 
     def __init__(self, owner: str, queries: Distribution, candidates: Array) -> None:
         self._owner = owner
-        self._given = checked_candidates(owner, queries.mu, candidates)
-        self._rows = on_host(self._given)
+        self._candidates = checked_candidates(owner, queries.mu, candidates)
+        self._rows = on_host(self._candidates)
         self.shape = self._rows.shape
         self._refuse(self._rows < -1, "")
 
     def within(self, first_row: int, count: int) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
-        """Where the candidates stand that are in these rows, where the block's own list has them, and this list.
+        """Where the candidates stand that are in these rows, where the block's list has them, and this list.
 
         It has a row for each query, of rows counted from the block's first, and -1 after those.
         """
@@ -180,7 +180,7 @@ class ListedRows:
         places = np.arange(len(queries)) - np.searchsorted(queries, queries)
         listed = np.full((len(self._rows), places.max(initial=-1) + 1), -1)
         listed[queries, places] = self._rows[queries, columns] - first_row
-        return (queries, columns), (queries, places), _like(self._given, listed)
+        return (queries, columns), (queries, places), _like(self._candidates, listed)
 
     def require_below(self, size: int) -> None:
         """Refuse candidates beyond the last row, which is known once all blocks have passed."""

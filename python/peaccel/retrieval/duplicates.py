@@ -54,8 +54,8 @@ def duplicates(
     """
     owner = "duplicates"
     threshold, most = checked_threshold(owner, threshold, most)
-    own = items.distribution if isinstance(items, Prepared) else items
-    planned = plan(own, items, score, detach=True, names=("items", "items"))
+    queries = items.distribution if isinstance(items, Prepared) else items
+    planned = plan(queries, items, score, detach=True, names=("items", "items"))
     return listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score)
 
 
@@ -65,7 +65,7 @@ def pairs_of_one_set(planned: Plan, threshold: float) -> Iterator[Pairs]:
     step = max(count, 1) if planned.pair.op.draws else BLOCK
     for start in range(0, max(count, 1), step):
         block = slice(start, start + step)
-        own = planned.of_rows(queries=block, items=slice(start, None)) if step < count else planned
-        for of, items, scores in pairs_above(own, threshold):
+        part = planned.of_rows(queries=block, items=slice(start, None)) if step < count else planned
+        for of, items, scores in pairs_above(part, threshold):
             after = np.flatnonzero(on_host(items) > of)
             yield of[after] + start, items[like(items, after)] + start, scores[like(scores, after)]

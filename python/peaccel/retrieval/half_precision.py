@@ -22,10 +22,10 @@ def rounded(d: Distribution, dtype: str) -> Distribution:
     if dtype not in HALVES or not d._unit:
         return nearest
     # On the CPU, wherever the items are: it is done once for a gallery, and on the words of the halves.
-    given = d.mu.cpu() if is_torch(d.mu) else d.mu
+    source = d.mu.cpu() if is_torch(d.mu) else d.mu
     mu = nearest.mu.cpu().clone() if is_torch(d.mu) else nearest.mu.copy()
     for start in range(0, len(mu), BLOCK):
-        exact = as_numpy(given[start : start + BLOCK]).astype(np.float64)
+        exact = as_numpy(source[start : start + BLOCK]).astype(np.float64)
         norms = np.linalg.norm(exact, axis=1, keepdims=True)
         exact /= np.where(np.isfinite(norms) & (norms > 0), norms, 1.0)
         block = mu[start : start + BLOCK]

@@ -52,7 +52,7 @@ def normalise_scores(
     Z-norm               ``gallery=``: (s - m) / d of the gallery item
     T-norm               ``queries=``: (s - m) / d of the query
     S-norm               both: the mean of the two
-    adaptive S-norm      both, each with its own nearest of the cohort: ``pe.search(items, cohort, k=300, score)``
+    adaptive S-norm      both, each with its nearest of the cohort: ``pe.search(items, cohort, k=300, score)``
     ===================  =========================================================================================
 
     Parameters
@@ -110,25 +110,25 @@ def normalise_scores(
     if queries is None and gallery is None:
         raise TypeError(f"{owner}: expected queries, gallery or both, their scores with the cohort")
     ids = scores.ids if isinstance(scores, Ranking) else None
-    given = as_array(scores.scores if isinstance(scores, Ranking) else scores, owner, "scores")
-    if given.ndim != (2 if pairs is None else 1):
+    values = as_array(scores.scores if isinstance(scores, Ranking) else scores, owner, "scores")
+    if values.ndim != (2 if pairs is None else 1):
         expected = "(Q, G), or (P,) with pairs" if pairs is None else "(P,) beside pairs"
-        raise ValueError(f"{owner}: scores have shape {tuple(given.shape)}, expected {expected}")
+        raise ValueError(f"{owner}: scores have shape {tuple(values.shape)}, expected {expected}")
     if pairs is not None:
-        of_pairs: ArrayT = _of_pairs(given, queries, gallery, pairs)
+        of_pairs: ArrayT = _of_pairs(values, queries, gallery, pairs)
         return of_pairs
-    x, terms = cast(given, "float64"), []
+    x, terms = cast(values, "float64"), []
     if queries is not None:
-        mean, deviation = _moments("queries", queries, given, len(given))
+        mean, deviation = _moments("queries", queries, values, len(values))
         terms.append((x - mean[:, None]) / deviation[:, None])
     if gallery is not None:
-        mean, deviation = _moments("gallery", gallery, given, None if isinstance(scores, Ranking) else given.shape[1])
+        mean, deviation = _moments("gallery", gallery, values, None if isinstance(scores, Ranking) else values.shape[1])
         if ids is not None:
             if 0 not in ids.shape and not -1 <= int(ids.min()) <= int(ids.max()) < len(mean):
                 raise ValueError(f"{owner}: ids of scores are not -1 .. {len(mean) - 1}, rows of gallery")
             mean, deviation = mean[ids], deviation[ids]  # what padding finds does not change -inf
         terms.append((x - mean) / deviation)
-    normed = cast(sum(terms) / len(terms), compute_dtype(given))
+    normed = cast(sum(terms) / len(terms), compute_dtype(values))
     norm = "T-norm" if gallery is None else "Z-norm" if queries is None else "S-norm"
     of = scores.score if isinstance(scores, Ranking) else None
     return normed if ids is None else of_score(Ranking(*best_first(normed, ids, by_row=True)), of, norm)

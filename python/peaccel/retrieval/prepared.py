@@ -75,7 +75,7 @@ class Prepared(Generic[ArrayT]):
         self.distribution = gallery
         self.kind, self.dim, self.mu, self.home = gallery.kind, gallery.dim, gallery.mu, gallery.home
         self.packed, self.coded = pack, codes
-        # Keys compare by value: a score that was unpickled has pairs of its own, equal to those of the first.
+        # Keys compare by value: a score that was unpickled has other pairs, equal to those of the first.
         self._by_pair: dict[Pair, LaidOut] = {}
         # Where all items have one variance: the one that all queries have, and what is laid out for these.
         self._variance = common_variance(gallery)
@@ -95,7 +95,7 @@ class Prepared(Generic[ArrayT]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, the gallery's own arrays included."""
+        """Bytes held, the gallery's arrays included."""
         return _bytes(self.distribution.arrays) + sum(made.nbytes for made in self.made())
 
     def made(self) -> list[LaidOut]:
@@ -165,7 +165,7 @@ class LaidOut:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the gallery's own arrays."""
+        """Bytes held beside the gallery's arrays."""
         return _bytes([*self._copies, *(self._panels or ()), *(() if self._codes is None else (self._codes,))])
 
     @property
@@ -192,14 +192,14 @@ class LaidOut:
             self._codes = _numpy.codes(*self.inputs)
         return self._codes
 
-    def extended(self, own: Distribution, gallery: Distribution, score: Score) -> LaidOut:
-        """The same for a gallery that begins with the items of its `own`."""
-        added = gallery_inputs(self.pair, gallery[len(own) :], score)
+    def extended(self, before: Distribution, gallery: Distribution, score: Score) -> LaidOut:
+        """The same for a gallery that begins with the items `before`."""
+        added = gallery_inputs(self.pair, gallery[len(before) :], score)
         new = LaidOut(self.pair, self.inputs, [], pack=False, codes=self._to_code)
         arrays = []
         for i, (old, rows) in enumerate(zip(self.inputs, added, strict=True)):
-            if _takes_no_memory(old, own):
-                arrays.append(_counterpart(old, own, gallery))
+            if _takes_no_memory(old, before):
+                arrays.append(_counterpart(old, before, gallery))
             else:
                 arrays.append(self._grown(i, old, _detached(rows), new))
                 new._copies.append(arrays[-1])
@@ -247,16 +247,16 @@ def _address(x: Array) -> int:
 def _takes_no_memory(x: Array, d: Distribution) -> bool:
     """Whether an input of an op is an array of the distribution itself, or one number that is repeated for all rows."""
     if is_traced(x) or transformed(x):  # such tensors have no address
-        return any(x is own for own in d.arrays)
+        return any(x is array for array in d.arrays)
     strides = x.stride() if is_torch(x) else x.strides
-    return 0 in strides or any(_address(x) == _address(own) for own in d.arrays)
+    return 0 in strides or any(_address(x) == _address(array) for array in d.arrays)
 
 
 def _counterpart(x: Array, d: Distribution, other: Distribution) -> Array:
     """The input of another distribution that corresponds to x, which `_takes_no_memory` beside the first."""
-    for own, others in zip(d.arrays, other.arrays, strict=True):
-        if _address(x) == _address(own):
-            return others if x.ndim == own.ndim else others[:, None]
+    for array, counterpart in zip(d.arrays, other.arrays, strict=True):
+        if _address(x) == _address(array):
+            return counterpart if x.ndim == array.ndim else counterpart[:, None]
     return namespace(x).broadcast_to(x[:1], (len(other), *x.shape[1:]))
 
 
@@ -274,7 +274,7 @@ def prepare(
         The score that the result is for, by default cosine of points and else mls; another one with it raises
         ValueError.
     dtype
-        "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's own. Halves
+        "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's. Halves
         take half the memory, and half of what reranking and search read of it; they are widened to float32 and scored
         as that. Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding
         would move it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it.
@@ -320,10 +320,10 @@ def prepare(
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
-    # Most queries are of the gallery's own kind and variance; what others need is computed when they come.
+    # Most queries have the gallery's kind and variance; what others need is computed when they come.
     prepared = Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record, codes=codes)
-    own = gallery.kind in kinds
-    if own:
+    same_kind = gallery.kind in kinds
+    if same_kind:
         laid_out = prepared.laid_out_for(prepared.distribution)
     else:
         laid_out = prepared.laid_out(record.pair(kinds[0], gallery.kind))
@@ -337,7 +337,7 @@ def prepare(
 
 
 def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
-    """The gallery's inputs of the pair's op, in the compute dtype; halves where they are the gallery's own arrays."""
+    """The gallery's inputs of the pair's op, in the compute dtype; halves where they are the gallery's arrays."""
     params = score.params
     dtype = gallery.home.compute_dtype
     if dtype == gallery.home.dtype:

@@ -94,7 +94,7 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
     -------
     Ranking
         Scores and ids [Q, k], best first, then NaN, then padding (id -1, score -inf). Ties go to the part with the
-        lower offset, without offsets to the earlier part, then to the part's own order. So they go to the lower row, as
+        lower offset, without offsets to the earlier part, then to the part's order. So they go to the lower row, as
         in every verb, if ids are rows; among ids that callers gave, to the earlier part, whatever the ids are.
 
     Raises

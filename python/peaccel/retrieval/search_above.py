@@ -171,9 +171,9 @@ def pairs_above(planned: Plan, threshold: float, rows: Ints | None = None) -> It
     Pairs that are drawn are drawn by the numbers of their rows, so that all queries and items stay beside each other.
     """
     of_some = rows is not None and not planned.pair.op.draws
-    own = planned.of_rows(items=rows) if of_some else planned
-    queries, size = len(own.inputs.mu1), len(own.inputs.mu2)
-    for of, items, scores in _searched(own, np.arange(queries), max(min(FIRST, size), 1), threshold):
+    narrowed = planned.of_rows(items=rows) if of_some else planned
+    queries, size = len(narrowed.inputs.mu1), len(narrowed.inputs.mu2)
+    for of, items, scores in _searched(narrowed, np.arange(queries), max(min(FIRST, size), 1), threshold):
         if rows is None:
             yield of, items, scores
         elif of_some:
@@ -189,8 +189,8 @@ def _searched(planned: Plan, rows: Ints, k: int, threshold: float) -> Iterator[P
     step = max(len(rows) if planned.pair.op.draws else HELD // k, 1)
     for start in range(0, max(len(rows), 1), step):
         some = rows[start : start + step]
-        own = planned if whole and len(some) == len(rows) else planned.of_rows(queries=some)
-        scores, ids, _ = own.best_of_all(k, "auto")
+        part = planned if whole and len(some) == len(rows) else planned.of_rows(queries=some)
+        scores, ids, _ = part.best_of_all(k, "auto")
         reach = (cast(scores, "float64") >= threshold) & (ids >= 0)
         counts = on_host(reach.sum(1))
         more = (counts == k) & (k < len(planned.inputs.mu2))
@@ -199,7 +199,7 @@ def _searched(planned: Plan, rows: Ints, k: int, threshold: float) -> Iterator[P
         done = np.flatnonzero(~more)
         reach, ids, scores = (x[like(x, done)] for x in (reach, ids, scores))
         yield np.repeat(some[done], counts[done]), ids[reach], scores[reach]
-        del own, reach, ids, scores
+        del part, reach, ids, scores
         if more.any():
             yield from _searched(planned, some[more], min(TIMES * k, len(planned.inputs.mu2)), threshold)
 

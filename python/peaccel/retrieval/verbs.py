@@ -151,8 +151,8 @@ def rescore(
     [[-1.545, -0.228, -inf]]
     """
     if in_blocks(gallery):
-        return _rescore_blocks(queries, gallery, _given(candidates, score), score)
-    return plan(queries, gallery, score, detach=False, candidates=_given(candidates, score)).scores()
+        return _rescore_blocks(queries, gallery, _required(candidates, score), score)
+    return plan(queries, gallery, score, detach=False, candidates=_required(candidates, score)).scores()
 
 
 def rerank(
@@ -198,12 +198,12 @@ def rerank(
     >>> pe.rerank(queries, gallery, [[0, 2, 1]], k=2, score="llr:prior_var=0.5").ids.tolist()
     [[2, 0]]
     """
-    planned = plan(queries, gallery, score, detach=True, candidates=_given(candidates, score))
+    planned = plan(queries, gallery, score, detach=True, candidates=_required(candidates, score))
     scores, ids = planned.best(planned.candidates, checked_k(planned.score.name, k))
     return of_score(Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids)), planned.score)
 
 
-def _given(candidates: Array, score: str | Score | None) -> Array:
+def _required(candidates: Array, score: str | Score | None) -> Array:
     """The candidates, unless they are None, which `plan` takes for the whole gallery."""
     if candidates is None:
         raise TypeError(f"{named(score).name}: candidates is None, expected integers [Q, K]")
@@ -329,11 +329,11 @@ def _rescore_blocks(
     with each_block(plans.score.name, blocks) as read:
         for first_row, block in read:
             size, items = first_row + len(block), plans.admitted(first_row, block)
-            places, own_places, own = listed.within(first_row, len(block))
+            places, block_places, block_rows = listed.within(first_row, len(block))
             if scores is None or len(places[0]):
-                found = plans.returned(plans.of(first_row, items, own).scores())
+                found = plans.returned(plans.of(first_row, items, block_rows).scores())
                 scores = full(listed.shape, -np.inf, found) if scores is None else scores
-                scores[places] = found[own_places]
+                scores[places] = found[block_places]
             del block, items
     listed.require_below(size)
     return scores

@@ -187,6 +187,6 @@ def lengths(mu: Array) -> Array:
     return np.asarray(np.sqrt(_squares(mu)).astype(mu.dtype))
 
 
-# These compute nothing: they pass the distribution's own arrays, or one number for all items. Of a gallery of which an
+# These compute nothing: they pass the distribution's arrays, or one number for all items. Of a gallery of which an
 # op then reads the candidates where they lie, all rows cost no more than a few; with the others each row has its cost.
 AS_THEY_LIE: frozenset[KernelInputs] = frozenset((direction, location, normal_rows, isotropic, vmf, scale))

@@ -169,8 +169,8 @@ class Score:
         return self._text(_summed)
 
     def _text(self, spell: Callable[[Any], str]) -> str:
-        given = [f"{name}={spell(value)}" for name, value in self.params.items() if value is not None]
-        return f"{self.name}:{','.join(given)}" if given else self.name
+        named = [f"{name}={spell(value)}" for name, value in self.params.items() if value is not None]
+        return f"{self.name}:{','.join(named)}" if named else self.name
 
     def snapshot(self) -> Score:
         """The score with copies of arrays, and detached ones of tensors, as parameters that nobody else changes."""

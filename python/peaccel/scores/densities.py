@@ -177,7 +177,7 @@ llr = Score(
 
     References
     ----------
-    Ioffe, "Probabilistic Linear Discriminant Analysis", 2006, here with a variance of its own for each item.
+    Ioffe, "Probabilistic Linear Discriminant Analysis", 2006, here with a variance for each item.
 
     Examples
     --------

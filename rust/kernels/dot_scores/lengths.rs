@@ -23,7 +23,7 @@ pub fn in_range<T: Float>(norm: f64) -> bool {
 pub struct Power([f64; 2]);
 
 impl Power {
-    /// What brings a row with this squared norm near length 1; 1 for a norm in range, for zeros and for what is not finite.
+    /// The power that brings a row with this squared norm near length 1; 1 for a norm in range, for zeros and for what is not finite.
     pub fn of<T: Float>(row: &[T], norm: f64) -> Self {
         let largest = row.iter().map(|x| x.to_f64().abs()).fold(0.0, f64::max);
         if in_range::<T>(norm) || largest == 0.0 || !largest.is_finite() {

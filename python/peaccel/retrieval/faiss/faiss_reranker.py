@@ -32,7 +32,7 @@ __all__ = ["FaissReranker"]
 class FaissReranker(Generic[ArrayT]):
     """A FAISS index as the first stage, a score of distributions as the second.
 
-    The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
+    The index proposes a shortlist by whatever it holds; the gallery's parameters, never the index's (which may be
     lossy), decide the ranking.
 
     Items come and go by `add`, `remove`, `upsert` and `compact`. On the CPU any number of threads may `search` at once,
@@ -40,7 +40,7 @@ class FaissReranker(Generic[ArrayT]):
     let changes and searches wait for each other.
 
     ``len(r)`` counts the items that are there, ``id in r`` asks for one. `save` keeps all of it in a folder; it can
-    also be pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
+    also be pickled, copied (by `copy.copy` too with another index) and sent to other processes.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class FaissReranker(Generic[ArrayT]):
     Notes
     -----
     Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
-    by doubling, and a byte an item, with ids of their own (given ones, or after `upsert` or `compact`) 9, or 25 to 40
+    by doubling, and a byte an item, with ids (of the caller, or after `upsert` or `compact`) 9, or 25 to 40
     once they are looked up; strings take 4 bytes a character, as many as the longest has, and twice that once they are
     looked up. What a removed item takes there is not freed, nor is its vector in the index, except where
     the index was given with ids: `compact` frees it.
@@ -108,14 +108,14 @@ class FaissReranker(Generic[ArrayT]):
         record = named(score, gallery)
         if isinstance(gallery, Prepared):
             if record != gallery.score:
-                own = gallery.score.label
-                raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {record.label}")
+                label = gallery.score.label
+                raise ValueError(f"FaissReranker: gallery is prepared for score {label}, got {record.label}")
             prepared = gallery
         else:
             require_distribution(record.name, "gallery", gallery)
             gallery.check_signs()
             prepared = Prepared(gallery.detach(), record, pack=False)
-        indexed = Indexed.given(index, prepared.distribution, ids)
+        indexed = Indexed.filled(index, prepared.distribution, ids)
         features = checked_features(features, record, prepared.distribution)
         self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
 
@@ -170,7 +170,7 @@ class FaissReranker(Generic[ArrayT]):
             In (0, 1]: the share of the ten nearest items that a graph or an IVF is to find, by 256 items of the gallery
             beside an exact search among all, which takes as long as these 256 searches do. It is set to the least
             effort that does, or beyond which it finds no more; ``.first_stage`` says what was reached. None leaves
-            FAISS's own settings.
+            FAISS's settings.
 
         Raises
         ------
@@ -480,12 +480,12 @@ class FaissReranker(Generic[ArrayT]):
         ValueError
             items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
         """
-        own = self._indexed.changeable_items("add")
-        items = own.checked("FaissReranker.add", self.score, items)
-        new = own.new_ids("FaissReranker.add", ids, len(items))
+        stored = self._indexed.changeable_items("add")
+        items = stored.checked("FaissReranker.add", self.score, items)
+        new = stored.new_ids("FaissReranker.add", ids, len(items))
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("add")
-        self._indexed.put(own, items, new, vectors)
+        self._indexed.put(stored, items, new, vectors)
         self._changed()
         return new
 
@@ -505,11 +505,11 @@ class FaissReranker(Generic[ArrayT]):
         ValueError
             ids that are unknown or repeated, or of another kind than those that are there.
         """
-        own = self._indexed.changeable_items("remove")
-        old = own.checked_ids("FaissReranker.remove", ids)
-        rows = own.known_rows("FaissReranker.remove", old)
+        stored = self._indexed.changeable_items("remove")
+        old = stored.checked_ids("FaissReranker.remove", ids)
+        rows = stored.known_rows("FaissReranker.remove", old)
         self._indexed.require_changeable("remove")
-        self._indexed.remove(own, old, rows)
+        self._indexed.remove(stored, old, rows)
 
     def upsert(self, items: Distribution[ArrayT], ids: ArrayLike) -> None:
         """Put items in the place of those that have their ids, or add them where none has.
@@ -528,13 +528,17 @@ class FaissReranker(Generic[ArrayT]):
         TypeError, ValueError
             As `add` and `remove`.
         """
-        own = self._indexed.changeable_items("upsert")
-        items = own.checked("FaissReranker.upsert", self.score, items)
-        given = own.checked_ids("FaissReranker.upsert", ids, len(items))
-        rows = own.rows_of_ids(given) if own.next_id is None else own.known_rows("FaissReranker.upsert", given)
+        stored = self._indexed.changeable_items("upsert")
+        items = stored.checked("FaissReranker.upsert", self.score, items)
+        checked = stored.checked_ids("FaissReranker.upsert", ids, len(items))
+        rows = (
+            stored.rows_of_ids(checked)
+            if stored.next_id is None
+            else stored.known_rows("FaissReranker.upsert", checked)
+        )
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("upsert")
-        self._indexed.put(own, items, given, vectors, rows)
+        self._indexed.put(stored, items, checked, vectors, rows)
         self._changed()
 
     def compact(self) -> None:
@@ -548,10 +552,10 @@ class FaissReranker(Generic[ArrayT]):
         ValueError
             features of another width than the index.
         """
-        own = self._indexed.changeable_items("compact")
-        if not own.removed:
+        stored = self._indexed.changeable_items("compact")
+        if not stored.removed:
             return
-        items = own.compacted()
+        items = stored.compacted()
         self._indexed.replace(items, self._vectors.gallery(items.gallery) if items.by_row else None)
         self._changed()
 

@@ -26,7 +26,7 @@ QUANTILES = (0.05, 0.25, 0.75, 0.95)  # of the queries' uncertainties, at which 
 
 @dataclass(frozen=True, eq=False)
 class FirstStageReference:
-    """What the features of queries and gallery must share to fit each other; made by `first_stage_reference`.
+    """The expansion that the features of queries and of gallery share; made by `first_stage_reference`.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ def first_stage_features(
     side
         "gallery": what an index is to hold; "query": what it is asked with.
     reference
-        What both sides must share, from `first_stage_reference`; for the gallery by default its own.
+        What both sides must share, from `first_stage_reference`; by default that of the gallery.
 
     Returns
     -------
@@ -239,6 +239,6 @@ def _typical(
     score: Score, pair: Pair, queries: tuple[Double, Double], gallery: tuple[Double, Double], items: Distribution
 ) -> Typical:
     shared = on_host(pair.shared(converted(items.detach(), "float64").mu, score.params))
-    own = np.median(queries[1], axis=0)
-    steps = np.unique(np.r_[np.quantile(multiples(queries[1], own), QUANTILES), 1.0])
-    return Typical(own, np.median(gallery[1], axis=0), steps, gallery[0].mean(0), shared)
+    median = np.median(queries[1], axis=0)
+    steps = np.unique(np.r_[np.quantile(multiples(queries[1], median), QUANTILES), 1.0])
+    return Typical(median, np.median(gallery[1], axis=0), steps, gallery[0].mean(0), shared)

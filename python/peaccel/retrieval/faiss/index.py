@@ -93,8 +93,8 @@ def unserialized(content: bytes) -> Any:
 def _not_written(index: Any, error: RuntimeError | TypeError) -> Exception:
     if isinstance(error, RuntimeError) and "serialize" not in str(error):
         return OSError(f"FaissReranker: the index cannot be written: {_reason(error)}")
-    own = type(index).__name__
-    return TypeError(f"FaissReranker: FAISS writes no {own}; one on a GPU goes through faiss.index_gpu_to_cpu first")
+    kind = type(index).__name__
+    return TypeError(f"FaissReranker: FAISS writes no {kind}; one on a GPU goes through faiss.index_gpu_to_cpu first")
 
 
 def add(index: Any, vectors: np.ndarray[Any, Any], first: int) -> None:
@@ -127,8 +127,8 @@ def search(index: Any, vectors: Array, k: int, params: Any) -> Array:
     except (TypeError, AttributeError, RuntimeError) as error:  # the index takes no params, or not these
         if params is None:
             raise
-        own, got = type(index).__name__, type(params).__name__
-        raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
+        kind, got = type(index).__name__, type(params).__name__
+        raise TypeError(f"FaissReranker: params of type {got} do not fit {kind}") from error
 
 
 def _search_on_gpu(index: Any, vectors: Array, k: int, params: Any) -> Array:
@@ -180,7 +180,7 @@ def parameters(index: Any, depth: int, selector: Any) -> Any:
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):  # passes its parameters to the index inside
         return parameters(index.index, depth, selector)
-    if isinstance(index, faiss.IndexIDMap):  # does so too, and translates ids of its own selector only
+    if isinstance(index, faiss.IndexIDMap):  # does so too, and translates ids of that selector only
         return parameters(index.index, depth, selector and faiss.IDSelectorTranslated(index.id_map, selector))
     if isinstance(index, faiss.IndexRefine):
         base = parameters(index.base_index, depth, selector)
@@ -188,14 +188,16 @@ def parameters(index: Any, depth: int, selector: Any) -> Any:
     if _is(index, "IndexHNSW2Level", "IndexIVFPQR"):
         return None
     if _is(index, "IndexHNSW"):
-        own = {
+        settings = {
             "efSearch": max(index.hnsw.efSearch, depth, LEAST),
             "check_relative_distance": index.hnsw.check_relative_distance,
         }
-        return faiss.SearchParametersHNSW(sel=selector, **own)
+        return faiss.SearchParametersHNSW(sel=selector, **settings)
     if _is(index, "IndexIVFPQ"):
-        own = {"scan_table_threshold": index.scan_table_threshold, "polysemous_ht": index.polysemous_ht}
-        return faiss.IVFPQSearchParameters(sel=selector, nprobe=_lists(index, depth), max_codes=index.max_codes, **own)
+        settings = {"scan_table_threshold": index.scan_table_threshold, "polysemous_ht": index.polysemous_ht}
+        return faiss.IVFPQSearchParameters(
+            sel=selector, nprobe=_lists(index, depth), max_codes=index.max_codes, **settings
+        )
     if _is(index, "IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQFastScan", "IndexIVFRaBitQ"):
         return faiss.SearchParametersIVF(sel=selector, nprobe=_lists(index, depth), max_codes=index.max_codes)
     return faiss.SearchParameters(sel=selector) if _is(index, "IndexFlat", "IndexScalarQuantizer") else None
@@ -213,8 +215,8 @@ def _lists(index: Any, depth: int) -> int:
 def deep_enough(index: Any, shortlist: int) -> Any:
     """Search parameters by which an index finds a shortlist of the best; None where it has no such setting."""
     faiss = _faiss()
-    own = parameters(index, shortlist, None)
-    return None if type(own) is faiss.SearchParameters else own
+    params = parameters(index, shortlist, None)
+    return None if type(params) is faiss.SearchParameters else params
 
 
 def _is(index: Any, *names: str) -> bool:
@@ -351,8 +353,8 @@ def moved_to_gpu(index: Any, like: Array) -> Any:
 
 
 class Tuned(NamedTuple):
-    """How a built index is searched: the setting by its name, its value, and the share of the ten nearest other items
-    of its own that it then finds."""
+    """How a built index is searched: the setting by its name, its value, and the share of the ten nearest others
+    of its items that it then finds."""
 
     setting: str
     value: int
@@ -360,7 +362,7 @@ class Tuned(NamedTuple):
 
 
 def tuned(index: Any, vectors: np.ndarray[Any, Any], recall: float) -> Tuned | None:
-    """Set a graph or an IVF to the least effort at which it finds this share of the ten nearest, of items of its own,
+    """Set a graph or an IVF to the least effort at which it finds this share of the ten nearest, of its items,
     or to the least beyond which it finds no more; None for an index without such a setting.
     """
     faiss, found = _faiss(), _setting(index)

@@ -36,7 +36,7 @@ class Indexed:
         return _restored, (faiss_index.serialized(self.index), self.items)
 
     @classmethod
-    def given(cls, index: Any, gallery: Distribution, ids: Array | None) -> Indexed:
+    def filled(cls, index: Any, gallery: Distribution, ids: Array | None) -> Indexed:
         """An index that a caller has filled, or the path of its file, beside the gallery whose items it holds."""
         if isinstance(index, (str, os.PathLike)):
             index = faiss_index.read(os.fspath(index))
@@ -45,8 +45,8 @@ class Indexed:
         device = device_of(gallery.mu)
         on_gpu = device not in ("numpy", "cpu")
         if on_gpu and not hasattr(index, "getDevice"):
-            own = type(index).__name__
-            raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {device} like gallery")
+            kind = type(index).__name__
+            raise ValueError(f"FaissReranker: index is {kind} on the CPU, expected one on {device} like gallery")
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
         if on_gpu:
@@ -71,8 +71,8 @@ class Indexed:
                 raise ValueError("FaissReranker.search: params select rows of the index, not ids; use allowed")
         if allowed is not None:
             if items is None or self._parameters(params, 1, None) is None:
-                own = f"{type(self.index).__name__}{' with such params' if params is not None else ''}"
-                raise TypeError(f"FaissReranker.search: allowed must be None, FAISS cannot select in this {own}")
+                kind = f"{type(self.index).__name__}{' with such params' if params is not None else ''}"
+                raise TypeError(f"FaissReranker.search: allowed must be None, FAISS cannot select in this {kind}")
             return self._chosen(items.rows_allowed("FaissReranker.search", allowed))
         if items is None or not (items.by_row and items.removed):
             return None
@@ -105,29 +105,31 @@ class Indexed:
     def _proposed(self, vectors: Array, shortlist: int, params: Any, choice: AllowedItems | None) -> Array:
         index, items = self.index, self.items
         if choice is None:
-            own = params if params is not None or self.on_gpu else faiss_index.deep_enough(index, shortlist)
-            return items.rows_of_labels(faiss_index.search(index, vectors, shortlist, own))
+            search_params = params if params is not None or self.on_gpu else faiss_index.deep_enough(index, shortlist)
+            return items.rows_of_labels(faiss_index.search(index, vectors, shortlist, search_params))
         count, total = len(choice.rows), index.ntotal
         depth, each = (shortlist, 0) if params is not None else faiss_index.looked_at(index, shortlist)
         # Among this many items there are, on average, as many that may be found as a search without others looks at.
         depth = min(total, -(-depth * total // max(count, 1)))
         # The index is not asked where the shortlist takes all items, or where it would compare more than there are.
         while count > (0 if params is not None else max(shortlist, each * depth)):
-            own = self._parameters(params, depth, choice.selector)
-            labels = faiss_index.search(index, vectors, shortlist if own else depth, own or params)
+            search_params = self._parameters(params, depth, choice.selector)
+            labels = faiss_index.search(index, vectors, shortlist if search_params else depth, search_params or params)
             rows = items.rows_of_labels(labels)
             enough = (rows >= 0).sum(1) >= min(shortlist, count)
-            if own and (not each or enough.all()):
+            if search_params and (not each or enough.all()):
                 return rows
-            if not own and (depth == total or (enough | (labels[:, -1] < 0)).all()):  # -1: the index has no more
+            if not search_params and (
+                depth == total or (enough | (labels[:, -1] < 0)).all()
+            ):  # -1: the index has no more
                 return np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)
             depth = min(2 * depth, total)
         return np.broadcast_to(choice.rows, (len(vectors), count))
 
     def _parameters(self, params: Any, depth: int, selector: Any) -> Any:
         """Search parameters with the selector, the caller's where there are any; None where FAISS has none."""
-        own = faiss_index.parameters(self.index, depth, selector)
-        return own if own is None or params is None else faiss_index.selecting(params, selector)
+        search_params = faiss_index.parameters(self.index, depth, selector)
+        return search_params if search_params is None or params is None else faiss_index.selecting(params, selector)
 
     # -- changes: all that can be wrong is found before anything is changed --------------------------------------------
 
@@ -157,9 +159,9 @@ class Indexed:
             if verb != "add":
                 self.index.remove_ids(np.empty(0, np.int64))
         except RuntimeError:
-            own = type(self.index).__name__
+            kind = type(self.index).__name__
             raise TypeError(
-                f"FaissReranker.{verb}: this {own} cannot by ids; FaissReranker.build(gallery, factory, ids=...) can"
+                f"FaissReranker.{verb}: this {kind} cannot by ids; FaissReranker.build(gallery, factory, ids=...) can"
             ) from None
 
     def remove(self, items: StoredItems, ids: Ids, rows: Ints) -> None:

@@ -239,19 +239,19 @@ class StoredItems:
 
     def rows_allowed(self, owner: str, allowed: Array) -> Ints:
         """The rows, ascending, of items that are there and that ids, or a mask over `ids`, allow."""
-        given = np.atleast_1d(plain(owner, "allowed", allowed))
-        own = np.dtype(str if self.are_strings else np.int64)
-        given = given if given.size or given.dtype == bool else given.astype(own)  # an empty list has no dtype
+        chosen = np.atleast_1d(plain(owner, "allowed", allowed))
+        dtype = np.dtype(str if self.are_strings else np.int64)
+        chosen = chosen if chosen.size or chosen.dtype == bool else chosen.astype(dtype)  # an empty list has no dtype
         count = self._size - self.removed
         kinds = "bU" if self.are_strings else "biu"
-        if given.ndim != 1 or given.dtype.kind not in kinds or (given.dtype == bool and len(given) != count):
-            got = f"shape {given.shape} and dtype {given.dtype}"
+        if chosen.ndim != 1 or chosen.dtype.kind not in kinds or (chosen.dtype == bool and len(chosen) != count):
+            got = f"shape {chosen.shape} and dtype {chosen.dtype}"
             ids = "ids, strings," if self.are_strings else "integer ids,"
             raise ValueError(f"{owner}: allowed has {got}, expected {ids} or a bool for each of {count} items")
-        if given.dtype == bool:
-            masked: Ints = np.flatnonzero(self.live)[given]
+        if chosen.dtype == bool:
+            masked: Ints = np.flatnonzero(self.live)[chosen]
             return masked
-        asked: Ids = given if self.are_strings else given.astype(np.int64, copy=False)
+        asked: Ids = chosen if self.are_strings else chosen.astype(np.int64, copy=False)
         rows = self._all_rows(asked[None]) if self.share_ids else self.rows_of_ids(asked)
         return np.unique(rows[rows >= 0])
 
@@ -268,9 +268,9 @@ class StoredItems:
             raise TypeError(f"{owner}: items must be {plural(expected)} like gallery, got {plural(device)}")
         if items.dim != like.dim:
             raise ValueError(f"{owner}: dim of items is {items.dim}, expected {like.dim} like gallery")
-        dtype, own = compute_dtype(items.mu), compute_dtype(like.mu)
-        if dtype != own:
-            raise ValueError(f"{owner}: items have dtype {dtype}, expected {own} like gallery")
+        dtype, stored = compute_dtype(items.mu), compute_dtype(like.mu)
+        if dtype != stored:
+            raise ValueError(f"{owner}: items have dtype {dtype}, expected {stored} like gallery")
         items = items.detach()
         items.check_signs()
         return converted(items, dtype_name(like.mu))
@@ -370,22 +370,22 @@ def checked_ids(
 ) -> Ids:
     """ids [size]: integers as int64, none negative, or strings, none empty; all different unless they may repeat."""
     require_classes(owner, "ids", ids, "the id of each item")
-    given = plain(owner, "ids", ids)
-    given = given if given.size else given.astype(str if expected == "strings" else np.int64)  # of an empty list
-    known = given.dtype.kind in ("U" if expected == "strings" else "iu" if expected == "integers" else "iuU")
-    if given.ndim != 1 or len(given) != (len(given) if size is None else size) or not known:
-        got = f"shape {given.shape} and dtype {given.dtype}"
+    array = plain(owner, "ids", ids)
+    array = array if array.size else array.astype(str if expected == "strings" else np.int64)  # of an empty list
+    known = array.dtype.kind in ("U" if expected == "strings" else "iu" if expected == "integers" else "iuU")
+    if array.ndim != 1 or len(array) != (len(array) if size is None else size) or not known:
+        got = f"shape {array.shape} and dtype {array.dtype}"
         raise ValueError(f"{owner}: ids have {got}, expected {expected} ({'N' if size is None else size},)")
-    strings = given.dtype.kind == "U"
-    outside = given[given == ""] if strings else given[(given < 0) | (given > LARGEST_ID)]
+    strings = array.dtype.kind == "U"
+    outside = array[array == ""] if strings else array[(array < 0) | (array > LARGEST_ID)]
     if len(outside):
         held, range = ("an empty string", "others") if strings else (outside[0], "0 .. 2^63 - 1")
         raise ValueError(f"{owner}: ids hold {held}, expected {range}")
-    ordered = np.sort(given)
+    ordered = np.sort(array)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated) and (strings or not repeats):
         raise ValueError(f"{owner}: ids hold {repeated[0]} twice")
-    return given if strings else given.astype(np.int64)
+    return array if strings else array.astype(np.int64)
 
 
 def _and_none(ids: Ids) -> Ids:

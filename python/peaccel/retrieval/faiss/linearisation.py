@@ -7,7 +7,7 @@ typical uncertainty of the queries, it nearly is one:
 - The level from which it falls, such as -1/2 log of the summed variances, is computed at a few multiples of the
   reference, between which a query interpolates.
 
-Both are exact for a query of the reference's own uncertainty. Each expansion is written for one op, whose inputs it
+Both are exact for a query of the reference's uncertainty. Each expansion is written for one op, whose inputs it
 takes: means and uncertainties, in float64.
 """
 
@@ -50,9 +50,9 @@ class Expansion(NamedTuple):
 # -- levels ------------------------------------------------------------------------------------------------------------
 
 
-def multiples(uncertainty: Double, own: Double) -> Double:
+def multiples(uncertainty: Double, reference: Double) -> Double:
     """Uncertainties as multiples [N] of the reference; 1 where the reference is 0."""
-    typical = float(own.mean())
+    typical = float(reference.mean())
     multiple: Double = uncertainty.mean(1) / typical if typical > 0 else np.ones(len(uncertainty))
     return multiple
 
@@ -112,10 +112,10 @@ def _mls_gallery(mu: Double, var: Double, typical: Typical) -> Double:
     y, inverse = mu - typical.centre, 1 / (typical.query + var)
     scaled = y * inverse
     # Each level corrects what the expansion is off by for a match on average, where E (x - y)^2 = level + var.
-    own = typical.levels[:, None] * typical.query
-    factor = (typical.query + typical.gallery) / (own + typical.gallery)
-    match = factor.sum(1)[:, None] + (factor * (own - typical.query)) @ inverse.T
-    levels = 0.5 * mu.shape[1] / inverse.shape[1] * (match - _log_sums(own, var))
+    at_levels = typical.levels[:, None] * typical.query
+    factor = (typical.query + typical.gallery) / (at_levels + typical.gallery)
+    match = factor.sum(1)[:, None] + (factor * (at_levels - typical.query)) @ inverse.T
+    levels = 0.5 * mu.shape[1] / inverse.shape[1] * (match - _log_sums(at_levels, var))
     return np.hstack([scaled, -0.5 * inverse, _loss(y, scaled, inverse), _from_first(levels)])
 
 
@@ -137,22 +137,22 @@ def _det(prior: Double, var1: Double, var2: Double) -> Double:
 
 
 def _llr_query(mu: Double, var: Double, typical: Typical) -> Double:
-    own, prior, var = typical.query, typical.shared, _like_columns(var, typical)
-    factor = _det(prior, own, typical.gallery) / _det(prior, var, typical.gallery)
-    return np.hstack([*_quadratic(mu, factor * (prior + own) / (prior + var), factor), _weights(var, typical)])
+    reference, prior, var = typical.query, typical.shared, _like_columns(var, typical)
+    factor = _det(prior, reference, typical.gallery) / _det(prior, var, typical.gallery)
+    return np.hstack([*_quadratic(mu, factor * (prior + reference) / (prior + var), factor), _weights(var, typical)])
 
 
 def _llr_gallery(mu: Double, var: Double, typical: Typical) -> Double:
-    own, prior = typical.query, typical.shared
-    inverse, both = 1 / _det(prior, own, var), prior + var
+    reference, prior = typical.query, typical.shared
+    inverse, both = 1 / _det(prior, reference, var), prior + var
     scaled = prior * mu * inverse
     # det = (prior + level) (var + prior level / (prior + level))
-    level = typical.levels[:, None] * own
+    level = typical.levels[:, None] * reference
     logs = _log_sums(np.vstack([0 * level[:1] + prior, prior * level / (prior + level)]), var)
     levels = logs[0] - logs[1:] - np.log(prior + level).sum(1, keepdims=True)
     levels *= 0.5 * mu.shape[1] / inverse.shape[1]
     loss = _loss(prior * mu / both, scaled, inverse)
-    return np.hstack([scaled, (-0.5 * prior**2 / (prior + own)) * inverse, loss, _from_first(levels)])
+    return np.hstack([scaled, (-0.5 * prior**2 / (prior + reference)) * inverse, loss, _from_first(levels)])
 
 
 # -- von Mises-Fisher --------------------------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def _match(dim: int, kappa1: Double, kappa2: Double) -> tuple[Double, Double, Do
 
 
 def _factor(dim: int, kappa: Double, typical: Typical) -> Double:
-    own, other = typical.query[:1], typical.gallery[:1]
-    return _match(dim, kappa, other)[1] / _match(dim, own, other)[1]
+    query, item = typical.query[:1], typical.gallery[:1]
+    return _match(dim, kappa, item)[1] / _match(dim, query, item)[1]
 
 
 def _vmf_query(mu: Double, kappa: Double, typical: Typical) -> Double:
@@ -180,10 +180,10 @@ def _vmf_query(mu: Double, kappa: Double, typical: Typical) -> Double:
 
 
 def _vmf_gallery(mu: Double, kappa: Double, typical: Typical) -> Double:
-    dim, own = mu.shape[1], kappa[:, 0]
-    slope = _match(dim, typical.query[:1], own)[1]
+    dim, concentration = mu.shape[1], kappa[:, 0]
+    slope = _match(dim, typical.query[:1], concentration)[1]
     query = typical.levels[:, None] * typical.query[0]
-    cosine, _, value = _match(dim, query, own)
+    cosine, _, value = _match(dim, query, concentration)
     # The query's columns are differences to the centre; the levels hold what these miss of the cosine.
     levels = value - _factor(dim, query, typical) * slope * (cosine - mu @ typical.centre)
     return np.hstack([slope[:, None] * mu, _from_first(levels)])

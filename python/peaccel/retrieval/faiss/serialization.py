@@ -1,4 +1,4 @@
-"""A reranker in a folder: FAISS's own file of its index, a .safetensors file with its items, and a description."""
+"""A reranker in a folder: FAISS's file of its index, a .safetensors file with its items, and a description."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _require_sizes(folder: Path, about: dict[str, Any]) -> None:
 
 
 def _mapped(path: Path, about: dict[str, Any]) -> dict[str, Array]:
-    """The arrays of the items in the file's own pages, but for those that are read whole."""
+    """The arrays of the items in the pages of the file, but for those that are read whole."""
     # torch takes none that cannot be written; what is written to such a map stays in memory.
     writable = about.get("library") == "torch"
     arrays = {name: x.mapped(writable=writable) for name, x in in_safetensors(path).items()}
@@ -166,7 +166,7 @@ def _as_saved(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:
 
 
 def about_features(features: FirstStage) -> dict[str, Any]:
-    """What a description says of features."""
+    """The entries of a description that are of features."""
     if isinstance(features, FirstStageReference):
         return {"features": "surrogate", "kinds": features.kinds}
     return {"features": features}

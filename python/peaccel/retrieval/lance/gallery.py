@@ -55,7 +55,7 @@ GalleryInfo = TypedDict(
 
 
 class Gallery:
-    """Items in a Lance dataset under ids of their own, larger than memory if need be, that come and go in commits.
+    """Items in a Lance dataset under ids, larger than memory if need be, that come and go in commits.
 
     The dataset is the truth, and any Lance reader opens it: columns ``id``, ``mu``, one of ``var``, ``kappa`` and
     ``scale``, and those of the metadata. Beside it lie files that are derived from it and can be deleted: maps of its
@@ -654,22 +654,22 @@ class Gallery:
 
     def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, Numpy]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
-        given = on_host(ids, owner, "ids")
-        none = given == ("" if self._table.nothing[1].dtype.kind == "U" else -1)
-        if given.ndim != 2 or len(given) != len(queries):
-            raise ValueError(f"{owner}: ids have shape {given.shape}, expected ({len(queries)}, K): a row per query")
-        unique, numbers = np.unique(given[~none], return_inverse=True)
+        array = on_host(ids, owner, "ids")
+        none = array == ("" if self._table.nothing[1].dtype.kind == "U" else -1)
+        if array.ndim != 2 or len(array) != len(queries):
+            raise ValueError(f"{owner}: ids have shape {array.shape}, expected ({len(queries)}, K): a row per query")
+        unique, numbers = np.unique(array[~none], return_inverse=True)
         wanted = self._encoded(owner, unique)
         found, missing = [], np.ones(len(wanted), bool)
         for part in self._parts(self._table):
             rows = part.rows_of_ids(wanted)
             if (rows >= 0).any():
-                placed = np.full(given.shape, -1)
+                placed = np.full(array.shape, -1)
                 placed[~none] = rows[numbers]
                 found.append((part, placed))
                 missing &= rows < 0
         if missing.any():
-            row = int(np.argwhere(given == unique[missing][0])[0, 0])
+            row = int(np.argwhere(array == unique[missing][0])[0, 0])
             raise ValueError(f"{owner}: ids hold {unique[missing][0]} in row {row}, which no item has")
         return found
 

@@ -42,7 +42,7 @@ class PlacedRows(NamedTuple):
 class SeenRows(NamedTuple):
     """A FAISS index and the rows that it holds."""
 
-    index: Any  # which returns numbers of its own: 0 .. n-1
+    index: Any  # which returns the numbers 0 .. n-1
     vectors: Vectors
     version: int
     factory: str
@@ -104,17 +104,17 @@ class SeenRows(NamedTuple):
     def placed(self, table: LanceTable, parts: Sequence[Part]) -> PlacedRows:
         """Where its rows are in a version that is not older than it, and what it has not seen of that."""
         ends = np.cumsum([count for _, count in self.fragments])
-        own = {name: slice(end - count, end) for (name, count), end in zip(self.fragments, ends, strict=True)}
+        slices = {name: slice(end - count, end) for (name, count), end in zip(self.fragments, ends, strict=True)}
         places, gone = np.full(len(self.rows), -1), np.ones(len(self.rows), bool)
         for part in parts:
-            gone[own.get(part.rows.name, slice(0))] = False
+            gone[slices.get(part.rows.name, slice(0))] = False
         lost, unseen, start = np.flatnonzero(gone), [], 0
         unchanged = f"_row_last_updated_at_version <= {self.version}"
         for part in parts:
             left = part.mask
-            if part.rows.name in own:
-                rows = self.rows[own[part.rows.name]]
-                places[own[part.rows.name]] = np.where(left[rows], start + rows, -1)
+            if part.rows.name in slices:
+                rows = self.rows[slices[part.rows.name]]
+                places[slices[part.rows.name]] = np.where(left[rows], start + rows, -1)
                 left = np.zeros(len(left), bool)
             elif len(lost):  # a compaction has put some of them here
                 rows, old = (

@@ -126,9 +126,14 @@ class LanceTable:
 
     def batches(self, fragment: Any, columns: Sequence[str]) -> Iterator[Any]:
         """All rows of a fragment, deleted ones too, in their order; ValueError where it cannot be read."""
-        own = {"columns": list(columns), "fragments": [fragment], "include_deleted_rows": True, "with_row_id": True}
+        selected = {
+            "columns": list(columns),
+            "fragments": [fragment],
+            "include_deleted_rows": True,
+            "with_row_id": True,
+        }
         try:
-            yield from self.dataset.scanner(**own, **READ).to_batches()
+            yield from self.dataset.scanner(**selected, **READ).to_batches()
         except (OSError, ValueError, RuntimeError) as error:
             what = f"fragment {fragment.fragment_id} of version {self.version} cannot be read"
             raise ValueError(f"{self.uri}: {what} ({_reason(error)})") from None
@@ -143,17 +148,17 @@ class LanceTable:
 
     def fitting(self, owner: str, table: Any, *, partly: bool = False) -> Any:
         """A table with the dataset's columns in their order, which must be those that it has, metadata perhaps not."""
-        own = {field.name: field.type for field in self.dataset.schema}
+        stored = {field.name: field.type for field in self.dataset.schema}
         got = {field.name: field.type for field in table.schema}
-        for name in (*own, *got):
-            kinds = own.get(name), got.get(name)
+        for name in (*stored, *got):
+            kinds = stored.get(name), got.get(name)
             if partly and kinds[1] is None and name not in ITEM:
                 continue
             if None in kinds or (name in ITEM and str(kinds[0]) != str(kinds[1])):
                 found, expected = kinds[1] or "missing", kinds[0] or "no such column"
                 raise ValueError(f"{owner}: column {name} is {found}, expected {expected} as in {self.uri}")
         try:
-            names = [name for name in own if name in got]
+            names = [name for name in stored if name in got]
             return table.select(names).cast(self.dataset.schema.empty_table().select(names).schema)
         except ValueError as error:
             raise ValueError(f"{owner}: metadata do not fit those of {self.uri}: {_reason(error)}") from None

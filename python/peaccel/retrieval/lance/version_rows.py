@@ -132,12 +132,12 @@ def chosen(parts: Sequence[Part], table: LanceTable, filter: str | None) -> list
 def blocks(part: Part, mask: Bools | None) -> Iterator[tuple[Distribution, np.ndarray[Any, Any]]]:
     """Items of a part and their ids, as views of its map, or copied where the mask leaves some out."""
     for start in range(0, len(part.rows.ids), BLOCK):
-        own: Any = slice(start, start + BLOCK)
-        if mask is not None and not mask[own].all():
-            own = start + np.flatnonzero(mask[own])
-            if not len(own):
+        rows: Any = slice(start, start + BLOCK)
+        if mask is not None and not mask[rows].all():
+            rows = start + np.flatnonzero(mask[rows])
+            if not len(rows):
                 continue
-        yield part.items[own], part.rows.ids[own]
+        yield part.items[rows], part.rows.ids[rows]
 
 
 def under_ids(ranking: Ranking[Any], ids: np.ndarray[Any, Any]) -> Ranking[Any]:
@@ -181,11 +181,11 @@ def pairs_of_one_set(
 def within(parts: Sequence[Part], rows: Ints) -> list[tuple[Part, Ints]]:
     """Rows [Q, S] among those of all parts, one part after another, as rows of each part that has any; -1 for none."""
     ends = np.cumsum([len(part.rows.ids) for part in parts])
-    own = [
+    by_part = [
         (part, np.where((rows >= end - len(part.rows.ids)) & (rows < end), rows - end + len(part.rows.ids), -1))
         for part, end in zip(parts, ends, strict=True)
     ]
-    return [(part, rows) for part, rows in own if (rows >= 0).any()]
+    return [(part, rows) for part, rows in by_part if (rows >= 0).any()]
 
 
 def reranked(

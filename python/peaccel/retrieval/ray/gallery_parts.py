@@ -19,7 +19,7 @@ from peaccel.retrieval.prepared import Prepared, prepare
 from peaccel.retrieval.verbs import Ranking, rerank, rescore, search
 from peaccel.scores import Score
 
-__all__ = ["GalleryPart", "Items", "Source", "is_given", "none_like"]
+__all__ = ["GalleryPart", "Items", "Source", "is_there", "none_like"]
 
 Items: TypeAlias = Distribution[NDArray[Any]]
 Source: TypeAlias = PathLike | Items | FaissReranker[NDArray[Any]] | Gallery | tuple[Any, Any] | Callable[[], Any]
@@ -60,7 +60,7 @@ class GalleryPart:
 
     @property
     def like(self) -> Items:
-        """A distribution like the part's own without items."""
+        """A distribution like the part's, without items."""
         items = self._gallery.distribution
         return type(items)(*(np.array(x[:0]) for x in items.arrays))
 
@@ -70,7 +70,7 @@ class GalleryPart:
         return self._gallery.distribution.common_parameter()
 
     def make_plain(self) -> None:
-        """Give each item a variance of its own also where one was given for all.
+        """Give each item a variance also where one was given for all.
 
         Scores by one variance are made by other sums, which one gallery would not make whose parts have different ones.
         """
@@ -120,8 +120,8 @@ class IndexedPart(GalleryPart):
 
     def __init__(self, reranker: FaissReranker[NDArray[Any]], score: Score, dtype: str | None) -> None:
         if dtype is not None or reranker.score != score:
-            own, asked = reranker.score.label, f"{score.label} and dtype={dtype!r}"
-            raise ValueError(f"is a reranker of score {own} in the dtype of its items, got score {asked}")
+            label, asked = reranker.score.label, f"{score.label} and dtype={dtype!r}"
+            raise ValueError(f"is a reranker of score {label} in the dtype of its items, got score {asked}")
         super().__init__(reranker.gallery, reranker.ids if reranker.has_ids else None, score, pack=False)
         self._reranker = reranker
 
@@ -150,7 +150,7 @@ class StoredPart(GalleryPart):
         return self._stored.like
 
     def make_plain(self) -> None:
-        """Nothing: each item has a row of its own."""
+        """Nothing: each item has its row."""
 
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
         if shortlist is None:
@@ -212,6 +212,6 @@ def none_like(ids: NDArray[Any]) -> NDArray[Any]:
     return np.zeros(1, ids.dtype) if ids.dtype.kind == "U" else np.array([-1])
 
 
-def is_given(candidates: NDArray[Any]) -> NDArray[Any]:
+def is_there(candidates: NDArray[Any]) -> NDArray[Any]:
     """Which candidates are there: not -1, and not ""."""
     return np.asarray(candidates != "") if candidates.dtype.kind == "U" else candidates != -1

@@ -16,7 +16,7 @@ from peaccel._utils.runtime import set_num_threads
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
 from peaccel.io.parquet_parts import map_table, with_columns
-from peaccel.retrieval.ray.gallery_parts import GalleryPart, Source, is_given
+from peaccel.retrieval.ray.gallery_parts import GalleryPart, Source, is_there
 from peaccel.scores import Score, get
 
 try:
@@ -100,7 +100,7 @@ class RescoreStep:
         else:  # a batch of nothing, whose lists have a length all the same
             candidates = np.empty((0, max(getattr(found.type, "list_size", 1), 1)), np.int64)
         mine, of_mine = self._part.rescore(queries, candidates)
-        lacking = np.flatnonzero((mine != is_given(candidates)).any(1))
+        lacking = np.flatnonzero((mine != is_there(candidates)).any(1))
         if len(lacking):
             raise ValueError(f"RescoreStep: column {self._candidates} holds what the gallery lacks in row {lacking[0]}")
         scores = np.full(candidates.shape, -np.inf, of_mine.dtype)
@@ -145,7 +145,7 @@ class _PartFiles:
         return batch
 
 
-def _told(value: Any) -> Any:
+def _as_text(value: Any) -> Any:
     """A setting as it is written down: of distributions and arrays, whose text is their shape, a checksum too."""
     arrays = value.arrays if isinstance(value, Distribution) else (value,)
     if not all(is_torch(x) or isinstance(x, np.ndarray) for x in arrays):
@@ -165,7 +165,7 @@ def map_parts(
     num_cpus: float = 1.0,
     num_gpus: float = 0.0,
 ) -> list[Path]:
-    """Take the parts of a table through a step, each into a Parquet file of its own, by Ray Data.
+    """Take the parts of a table through a step, each into a Parquet file, by Ray Data.
 
     A part's file is there once it is whole, and is not made again: a call that was interrupted, or given more parts,
     goes on where it was.
@@ -216,8 +216,8 @@ def map_parts(
     if len(set(targets)) < len(targets):
         raise ValueError(f"map_parts: two parts have one name among {', '.join(map(str, parts))}")
     folder.mkdir(parents=True, exist_ok=True)
-    told = {name: _told(value) for name, value in settings.items()}
-    call, about = folder / "step.txt", f"{getattr(step, '__qualname__', step)} {told!r}\n"
+    texts = {name: _as_text(value) for name, value in settings.items()}
+    call, about = folder / "step.txt", f"{getattr(step, '__qualname__', step)} {texts!r}\n"
     if call.exists() and call.read_text() != about:
         raise ValueError(f"map_parts: {folder} holds parts of {call.read_text().strip()}, expected {about.strip()}")
     with aside(call) as fresh:

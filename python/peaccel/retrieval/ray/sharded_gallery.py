@@ -20,7 +20,7 @@ from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_candidates, checked_k, compute_dtype
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.ranking import merge, of_score
-from peaccel.retrieval.ray.gallery_parts import GalleryPart, Items, Source, is_given, none_like
+from peaccel.retrieval.ray.gallery_parts import GalleryPart, Items, Source, is_there, none_like
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, get
 
@@ -77,7 +77,7 @@ class _Shard:
     """A part of the gallery, in the process of an actor.
 
     Where it cannot be loaded, also when the actor is started again, the actor stays and every call raises the reason:
-    Ray would give a page of its own in place of one line.
+    Ray would give a page in place of one line.
     """
 
     def __init__(self, source: Source, score: Score, dtype: str | None, threads: int) -> None:
@@ -493,7 +493,7 @@ class ShardedGallery:
 
     def _require_known(self, candidates: NDArray[Any], known: Any) -> None:
         """Refuse candidates of which shards know fewer than there are."""
-        lacking = np.flatnonzero(is_given(candidates).sum(1) != known)
+        lacking = np.flatnonzero(is_there(candidates).sum(1) != known)
         if len(lacking):
             expected = f"rows 0 .. {len(self) - 1}" if self._no_ids is None else "ids of the gallery"
             raise ValueError(
@@ -526,10 +526,10 @@ class ShardedGallery:
         none = none_like(np.empty(0, np.int64) if self._no_ids is None else self._no_ids)
         names = np.concatenate([*(x.ravel() for _, x in found), none])
         rankings, start = [], 0
-        for scores, own in found:
-            places = np.arange(start, start + own.size).reshape(own.shape)
-            rankings.append(Ranking(scores, np.where(own == none, -1, places)))
-            start += own.size
+        for scores, sent in found:
+            places = np.arange(start, start + sent.size).reshape(sent.shape)
+            rankings.append(Ranking(scores, np.where(sent == none, -1, places)))
+            start += sent.size
         scores, places = merge(rankings, k)
         ranking = ShardedRanking(scores, names[places])
         ranking.missing = missing
