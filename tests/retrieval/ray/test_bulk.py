@@ -196,7 +196,9 @@ def test_parts_on_ray_are_whole_and_go_on_where_they_were(parts, tmp_path):
 def test_settings_are_told_apart_by_what_they_hold():
     other = pe.Normal(GALLERY.mu + 1, GALLERY.var)
     assert repr(other) == repr(GALLERY) and bulk._as_text(other) != bulk._as_text(GALLERY) == bulk._as_text(GALLERY[:])
-    assert bulk._as_text(GALLERY.mu) != bulk._as_text(other.mu) and bulk._as_text(torch.ones(2)) != bulk._as_text(torch.zeros(2))
+    assert bulk._as_text(GALLERY.mu) != bulk._as_text(other.mu) and bulk._as_text(torch.ones(2)) != bulk._as_text(
+        torch.zeros(2)
+    )
     assert bulk._as_text("a.npz") == "a.npz" and bulk._as_text(9) == 9
 
 
