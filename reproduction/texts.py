@@ -203,8 +203,9 @@ class Sides(NamedTuple):
 
     def centred(self) -> Sides:
         """Less the mean of each side, of fitted items without their labels, and again of length 1."""
-        means = self.of_queries.mean(0), self.of_gallery.mean(0)
-        return Sides(*(unit(x - mean) for x, mean in zip(self, 2 * means, strict=True)))
+        centre = pe.fit_centre(pe.Point(self.of_queries), pe.Point(self.of_gallery))
+        less = 2 * (centre.of_queries, centre.of_gallery)
+        return Sides(*(unit(of(pe.Point(x)).mu) for x, of in zip(self, less, strict=True)))
 
 
 def unit(x: np.ndarray) -> np.ndarray:

@@ -140,7 +140,7 @@ def test_no_shape_of_the_risk_and_no_ties_break_the_promise(population, rounded,
         assert found > 0.1  # the last sequence of ranks finds what the first cannot: by one alone 0.05 are found
 
 
-@pytest.mark.parametrize("runs", [100, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_rare_right_answers_are_found_and_the_promise_is_kept(runs):
     """1.5 % of answers are right, most of the surest ones. Sequences that begin at 10 and 30 % of the sample find
     none."""
