@@ -422,7 +422,7 @@ fn add_to<S: Simd, T: Float>(x: V<S, T>, out: &mut [T]) {
         (V::<S, T>::load(out) + x).store(out);
     } else {
         let sum = V::<S, T>::load_partial(out, T::default()) + x;
-        out.copy_from_slice(&sum.to_array()[..out.len()]);
+        sum.store_partial(out);
     }
 }
 

@@ -437,7 +437,7 @@ fn put<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: [V<S, T>; N], ou
             x[n].store(&mut out[n * V::<S, T>::LANES..(n + 1) * V::<S, T>::LANES]);
         } else {
             let out = &mut out[n * V::<S, T>::LANES..];
-            out.copy_from_slice(&x[n].to_array()[..out.len()]);
+            x[n].store_partial(out);
         }
     }
 }

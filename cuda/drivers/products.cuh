@@ -95,21 +95,36 @@ struct ProductColumn {
         uncertainty = X(uncertainty_of_gallery<T, S>(args.pairs, row));
         per_item = F::per_item_of(args.pairs, GALLERY, row);
     }
+    // Where the product with the first query of the tile is; that with the next lies a stride further.
+    __device__ const T* products() const {
+        return static_cast<const T*>(args.products) + first_query * args.stride + (there ? g - args.pairs.begin : 0);
+    }
+    // Calls body(first, products) for each PRODUCTS_AHEAD queries of the tile, by all threads together. Beyond the last query its
+    // product is repeated.
+    template <typename Body>
+    __device__ void each_few(const Body& body) const {
+        const T* next = products();
+        for (int first = 0; first < count; first += PRODUCTS_AHEAD) {
+            T found[PRODUCTS_AHEAD];
+#pragma unroll
+            for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
+                found[i] = *next;
+                if (first + i + 1 < count) next += args.stride;
+            }
+            body(first, found);
+        }
+    }
     // Calls body(i, query, product) for each query of the tile, by all threads together.
     template <typename Body>
     __device__ void each(const Body& body) const {
-        const T* const column = static_cast<const T*>(args.products) + first_query * args.stride + (there ? g - args.pairs.begin : 0);
-        for (int first = 0; first < count; first += PRODUCTS_AHEAD) {
-            T products[PRODUCTS_AHEAD];
-#pragma unroll
-            for (int i = 0; i < PRODUCTS_AHEAD; ++i) products[i] = first + i < count ? column[(first + i) * args.stride] : T(0);
+        each_few([&](int first, const T(&found)[PRODUCTS_AHEAD]) {
 #pragma unroll
             for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
                 if (first + i >= count) break;
-                const auto query = queries.of[first + i];
-                body(first + i, query, T(query.power) * products[i]);
+                const Query query = queries.of[first + i];
+                body(first + i, query, T(query.power) * found[i]);
             }
-        }
+        });
     }
     // The numbers of the pair with a query, x being the inner product or, for distances, the squared distance.
     __device__ DotPair pair(int i, const Query& query, T product) const {
@@ -267,18 +282,23 @@ struct Limits {
         if (F::DIFFERENCE && sign > 0 && !(pair.x > 0)) pair.x = 0;
         return value_of(f.formula, pair) + sign * f.formula.tolerance(pair.v, pair.w);
     }
-    // Whether a pair cannot be among the best.
+    // The highest score in single precision; NaN where there is no such limit.
     template <typename Query>
-    __device__ bool rules_out(int i, const Query& query, float product) const {
-        // A cosine of rows of other lengths is that of scaled rows.
-        if (F::LENGTHS && !(in_range<float>(query.norm) && in_range<float>(column.norm))) return false;
+    __device__ float rough(const Query& query, float product) const {
         if constexpr (F::LIMITED) {
             const LimitPair pair{product, query.norm, column.norm, query.uncertainty, column.uncertainty};
             const float limit = f.limit(pair, rough_slack, rough_smallest);
-            // Few pairs have no limit in single precision, and few of the others are not ruled out by it.
-            if (limit < query.threshold) return true;
-            if (limit >= query.threshold) return false;
+            // A cosine of rows of other lengths is that of scaled rows.
+            const bool known = in_range<float>(query.norm) & in_range<float>(column.norm);
+            return F::LENGTHS && !known ? INFINITY : limit;
         }
+        return NAN;
+    }
+    // Whether a pair that its limit in single precision has not ruled out cannot be among the best.
+    template <typename Query>
+    __device__ bool rules_out(int i, const Query& query, float product) const {
+        if (F::LENGTHS && !(in_range<float>(query.norm) && in_range<float>(column.norm))) return false;
+        if (rough(query, product) >= query.threshold) return false;
         return float(exact(column.pair(i, query, product), 1)) < query.threshold;
     }
 };
@@ -304,15 +324,31 @@ __device__ void sieve(const F& f, const ProductArgs& args) {
     const PairArgs& pairs = args.pairs;
     each_tile<F, S, float>(args, true, [&](const ProductColumn<F, S, float>& column, int64_t) {
         const Limits<F, S, float> limits(f, column, args);
-        column.each([&](int i, const auto& query, float product) {
-            const bool survives = column.there && !limits.rules_out(i, query, product);
-            const unsigned all = __ballot_sync(FULL, survives);
-            if (!all) return;
-            const int64_t q = column.first_query + i;
-            int at = 0;
-            if (lane() == 0) at = atomicAdd(pairs.counts + q, __popc(all));
-            at = __shfl_sync(FULL, at, 0) + __popc(all & ((1u << lane()) - 1));
-            if (survives && at < pairs.most_survivors) pairs.survivors[q * pairs.most_survivors + at] = int32_t(column.g);
+        column.each_few([&](int first, const float(&products)[PRODUCTS_AHEAD]) {
+            // Nearly all pairs are ruled out here: a few instructions each, and one vote for all of them.
+            uint32_t left = 0;
+#pragma unroll
+            for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
+                const auto query = column.queries.of[first + i];
+                const bool out = limits.rough(query, query.power * products[i]) < query.threshold;
+                left |= uint32_t(!out) << i;
+            }
+            if (!column.there) left = 0;
+            if (!__any_sync(FULL, left)) return;
+#pragma unroll 1
+            for (int i = 0; i < PRODUCTS_AHEAD && first + i < column.count; ++i) {
+                if (!__any_sync(FULL, left >> i & 1)) continue;
+                const auto query = column.queries.of[first + i];
+                const float product = query.power * column.products()[(first + i) * args.stride];
+                const bool survives = (left >> i & 1) && !limits.rules_out(first + i, query, product);
+                const unsigned all = __ballot_sync(FULL, survives);
+                if (!all) continue;
+                const int64_t q = column.first_query + first + i;
+                int at = 0;
+                if (lane() == 0) at = atomicAdd(pairs.counts + q, __popc(all));
+                at = __shfl_sync(FULL, at, 0) + __popc(all & ((1u << lane()) - 1));
+                if (survives && at < pairs.most_survivors) pairs.survivors[q * pairs.most_survivors + at] = int32_t(column.g);
+            }
         });
     });
 }

@@ -9,8 +9,8 @@
 //   transposed()     the formula that gives the score when the two items change places
 //   tolerance(v, w)  the most by which rounding can lower a value below that of another x whose score is not higher
 //   LIMITED          whether it has limit(pair): in single precision, a number that the value is not above; or NaN.
-//                    With u = 2^-24, each operation of it errs by at most u, quotient and rough_rsqrt by 4 u and rough_log by
-//                    6 u |log| + 7 u; what it adds is at least 1.7 times what they err by together.
+//                    With u = 2^-24, each operation of it errs by at most u, rough_quotient and rough_rsqrt by 4 u and
+//                    rough_log2 by 4 u |log2| + 4 u; what it adds is at least 1.7 times what they err by together.
 //   at_edge(pair)    where the value of a pair in the domain is NaN, its limit; NaN where there is none
 //   partials_at_edge(pair, partials)    where a derivative of such a pair is not finite, the derivatives, 0 without a limit
 //   per_item(kappa, partials)   of von Mises-Fisher: the numbers of an item alone, for scores or, if `partials`, for
@@ -126,12 +126,15 @@ __device__ inline X times_log(double factor, X x) {
 // A share of what single precision takes for the size of a number, 8 u, that is added to it so that it is a limit.
 constexpr float SPARE = 4.76837158203125e-07f;
 
+// log 2.
+constexpr float LOG_2 = 0.693147180559945f;
+
 // Whether a squared norm has all its digits, and the inner products of rows whose norms have them
 // (rust/kernels/dot_scores/lengths.rs). No NaN has.
-template <typename T>
-__device__ inline bool in_range(double norm) {
-    constexpr double MOST = sizeof(T) == 4 ? 0x1p62 : 0x1p510;
-    return norm >= 1 / MOST && norm <= MOST;
+template <typename T, typename X>
+__device__ inline bool in_range(X norm) {
+    constexpr X MOST = sizeof(T) == 4 ? 0x1p62 : 0x1p510;
+    return (norm >= 1 / MOST) & (norm <= MOST);  // Without a branch, as a sieve asks it of each pair.
 }
 
 // v w (cos(mu1, mu2) - shift), where v and w are weights.
@@ -168,7 +171,7 @@ struct ShiftedCosine : Differentiated<ShiftedCosine> {
         const float once = pair.x * rough_rsqrt(pair.n), weight = pair.v * pair.w;
         const float cosine = weight * (once * rough_rsqrt(pair.m)), shifted = float(shift) * weight;
         // Subnormal numbers err by more.
-        const bool known = fabs(once) > 1e-30f && weight > 1e-30f && fabs(cosine) > 1e-30f;
+        const bool known = (fabs(once) > 1e-30f) & (weight > 1e-30f) & (fabs(cosine) > 1e-30f);
         return known ? cosine - shifted + 3 * SPARE * (fabs(cosine) + fabs(shifted)) : NAN;
     }
 };
@@ -210,9 +213,11 @@ struct MlsIsotropic : Differentiated<MlsIsotropic> {
         return pair.v + pair.w == 0 ? if_equal(pair, INFINITY) : NAN;
     }
     __device__ float limit(const LimitPair& pair) const {
-        const float s = pair.v + pair.w, quotients = quotient(pair.x, s), logs = rough_log(s), d = float(dim);
-        const float score = -0.5f * (quotients + d * (logs + float(LOG_2PI)));
-        return s > 1e-30f && s < 1e30f ? score + SPARE * (quotients + d * (fabs(logs) + 4)) : NAN;
+        const float s = pair.v + pair.w, logs = rough_log2(s), rest = fma(-0.5f * LOG_2, logs, 4 * SPARE - 0.5f * float(LOG_2PI));
+        // The quotient of half of x: it is infinite where the score is.
+        const float quotients = rough_quotient((SPARE - 0.5f) * pair.x, s);
+        const float limit = fma(float(dim), fma(SPARE * LOG_2, fabs(logs), rest), quotients);
+        return (s > 1e-30f) & (s < 1e30f) ? limit : NAN;
     }
 };
 
@@ -252,11 +257,11 @@ struct LlrIsotropic : Monotone {
     }
     __device__ float limit(const LimitPair& pair) const {
         const float p = float(prior_var), v = pair.v, w = pair.w, a = p + v, b = p + w, det = p * (v + w) + v * w;
-        const float alone = quotient(pair.n * v, a) + quotient(pair.m * w, b), by = quotient(p, det), d = float(dim);
-        const float logs = rough_log(quotient(a, det) * b);
+        const float alone = rough_quotient(pair.n * v, a) + rough_quotient(pair.m * w, b), by = rough_quotient(p, det);
+        const float logs = LOG_2 * rough_log2(rough_quotient(a, det) * b), d = float(dim);
         const float score = 0.5f * ((alone - pair.x) * by + d * logs);
         // Subnormal numbers err by more, as do quotients by large ones.
-        const bool known = det > 1e-30f && a < 1e18f && b < 1e18f && p > 1e-18f;
+        const bool known = (det > 1e-30f) & (a < 1e18f) & (b < 1e18f) & (p > 1e-18f);
         return known ? score + SPARE * (2 * (alone + pair.x) * by + d * (fabs(logs) + 4)) : NAN;
     }
     __device__ DotPartials partials(const DotPair& pair) const {

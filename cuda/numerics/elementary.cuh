@@ -28,23 +28,36 @@ HD float quotient(float a, float b) {
 }
 HD double quotient(double a, double b) { return a / b; }
 
-// 1 / sqrt x, with an error of up to 2 ulp on a device.
+// a / b, with an error of up to 2 ulp on a device, where b and 1 / b are normal numbers.
+HD float rough_quotient(float a, float b) {
+#ifdef __CUDA_ARCH__
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+    return a * inverse;
+#else
+    return a / b;
+#endif
+}
+
+// 1 / sqrt x of a normal number, with an error of up to 2 ulp on a device.
 HD float rough_rsqrt(float x) {
 #ifdef __CUDA_ARCH__
-    return rsqrtf(x);
+    float inverse;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+    return inverse;
 #else
     return 1 / sqrt(x);
 #endif
 }
 
-// log x of a normal number, with an error of up to 3 ulp or 2^-21.4 on a device.
-HD float rough_log(float x) {
+// log2 x of a normal number, with an error of up to 2 ulp or 2^-22 on a device.
+HD float rough_log2(float x) {
 #ifdef __CUDA_ARCH__
     float log2;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(x));
-    return log2 * 0.693147180559945f;
+    return log2;
 #else
-    return log(x);
+    return log2(x);
 #endif
 }
 

@@ -377,7 +377,7 @@ fn mix<S: Simd, T: Normals>(x: T, a: &[T], y: T, b: &[T], out: &mut [T]) {
         x.mul_add(V::<S, T>::load(a), y * V::<S, T>::load(b)).store(out);
     }
     let (a, b) = (V::<S, T>::load_partial(a_rest, T::default()), V::<S, T>::load_partial(b_rest, T::default()));
-    out_rest.copy_from_slice(&x.mul_add(a, y * b).to_array()[..out_rest.len()]);
+    x.mul_add(a, y * b).store_partial(out_rest);
 }
 
 impl Sampler for VonMisesFisher {

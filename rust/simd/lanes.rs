@@ -88,6 +88,16 @@ impl<R: Register> Lanes<R> {
         unsafe { self.0.store(out.as_mut_ptr()) }
     }
 
+    /// Stores the first lanes to a slice that has at most as many elements as there are lanes. Whole registers take no call of
+    /// memmove, around which no register would keep its value.
+    #[inline(always)]
+    pub fn store_partial(self, out: &mut [R::Elem]) {
+        if out.len() == R::WIDTH {
+            return self.store(out);
+        }
+        out.copy_from_slice(&self.to_array()[..out.len()]);
+    }
+
     /// Writes the columns from `from` on of as many rows as there are lanes, as many columns: those of one column side by side,
     /// `step` elements from those of the next.
     #[inline(always)]

@@ -155,7 +155,8 @@ def test_no_score_is_above_its_limit_in_single_precision(tmp_path, formula):
         limits, values = np.empty(n, np.float32), np.empty(n)
         function(formula, n, pairs, limits, values)
         known = ~np.isnan(limits)
-        assert (limits[known] >= values[known]).all()
+        infinite = (limits == -np.inf) & (values < np.finfo(np.float32).min)  # as the score is
+        assert ((limits >= values) | infinite)[known].all()
         if powers < 38:
             assert known.all() if formula in (0, 1, 4) else known.mean() > 0.99
             sizes = np.abs(pairs[:, 3:])

@@ -34,7 +34,7 @@ impl<Q: Quantity> Kernel for ByTable<'_, Q> {
         let whole = self.x.len() / width * width;
         let (rest, out) = (&self.x[whole..], &mut self.out[whole..]);
         let lanes = V::<S, f32>::load_partial(rest, 1.0);
-        out.copy_from_slice(&value::<S, Q>(self.table, lanes).to_array()[..rest.len()]);
+        value::<S, Q>(self.table, lanes).store_partial(out);
         note_outside::<S>(lanes, whole, &mut outside);
         let x: Vec<f64> = outside.iter().map(|&place| self.x[place].into()).collect();
         let mut values = vec![0.0; x.len()];

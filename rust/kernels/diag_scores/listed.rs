@@ -276,6 +276,6 @@ fn put<S: Simd, T: Float, const END: bool>(x: V<S, T>, row: &mut [T], from: usiz
         let from = from.min(row.len());
         let row = &mut row[from..];
         let count = row.len().min(V::<S, T>::LANES);
-        row[..count].copy_from_slice(&x.to_array()[..count]);
+        x.store_partial(&mut row[..count]);
     }
 }

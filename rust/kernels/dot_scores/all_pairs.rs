@@ -252,7 +252,7 @@ impl<T: Float, F: Formula> Kernel for PlainValues<'_, T, F> {
             if out.len() == width {
                 value.store(out);
             } else {
-                out.copy_from_slice(&value.to_array()[..out.len()]);
+                value.store_partial(out);
             }
         }
         beyond == 0

@@ -253,7 +253,7 @@ impl MatchProbability {
         for part in distances.chunks_mut(V::<S, f64>::LANES) {
             let y = self.y::<S>(part);
             let logs = y.min(0.0) - ln::<S, f64>(1.0 + exp::<S>(-y.abs()));
-            part.copy_from_slice(&logs.to_array()[..part.len()]);
+            logs.store_partial(part);
         }
     }
 
@@ -290,7 +290,7 @@ pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
     let top = x.iter().fold(f64::NEG_INFINITY, |top, &x| if x > top || x.is_nan() { x } else { top });
     for part in x.chunks_mut(V::<S, f64>::LANES) {
         let powers = exp::<S>(V::<S, f64>::load_partial(part, top) - top);
-        part.copy_from_slice(&powers.to_array()[..part.len()]);
+        powers.store_partial(part);
     }
     (top, sum::<S>(x))
 }
@@ -341,7 +341,7 @@ impl OfDistances for MatchProbability {
             *total = match_probability.mul_add(beyond, *total);
             *by_a = partial.mul_add(V::<S, f64>::load_partial(distances, 0.0), *by_a);
             *by_b = *by_b + partial;
-            partials.copy_from_slice(&partial.to_array()[..partials.len()]);
+            partial.store_partial(partials);
         }
         let total = total.sum();
         if total > LEAST {
