@@ -1,6 +1,7 @@
 """Calls of users, timed for the history; bench_kernels.py has every kernel, and `benches.ratios` the peers.
 
-A call is a name and what makes it ready; for one that this version has not, asv takes NotImplementedError.
+A call is a name and what makes it ready, where names of peaccel are looked up: an older version may lack some. asv
+takes NotImplementedError for a call that is not there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import numpy as np
 from benches import accuracy, peak
 from benches.data import fields, items, optional, pe
 from benches.peers import CASES, faiss
-from benches.rows.losses import FEW, LOSSES, alone, found
 
 Run = Callable[[], Any]
 Calls = Iterator[tuple[str, Callable[[], Run]]]
@@ -45,16 +45,16 @@ def special() -> Calls:
 def samplers() -> Calls:
     """4096 items x 5 draws in float32; concentrations log-uniform in [10, 1e4]."""
 
-    def ready(of: Any, op: Any, dim: int, backward: bool) -> Run:
+    def ready(law: str, dim: int, backward: bool) -> Run:
+        of, op = {"vmf": pe.VonMisesFisher, "normal": pe.Normal}[law], getattr(pe.ops.samplers, f"sample_{law}")
         kappa = np.exp(np.random.default_rng(0).uniform(np.log(10), np.log(1e4), 4096)).astype(np.float32)
         d, weights = of(fields("point", 4096, dim, 1)[0], kappa), np.ones((5, 4096, dim), np.float32)
         if backward:
             return partial(pe.ops._numpy.sample_backward, op, weights, *d.arrays, 1, 0, 2)
         return partial(pe.sample, d, 5, seed=1)
 
-    laws = ((pe.VonMisesFisher, pe.ops.samplers.sample_vmf), (pe.Normal, pe.ops.samplers.sample_normal))
-    for (of, op), dim, backward in product(laws, (2, 16, 128), (False, True)):
-        yield f"{op.name} D={dim}{' backward' if backward else ''}", partial(ready, of, op, dim, backward)
+    for law, dim, backward in product(("vmf", "normal"), (2, 16, 128), (False, True)):
+        yield f"sample_{law} D={dim}{' backward' if backward else ''}", partial(ready, law, dim, backward)
 
 
 def metrics() -> Calls:
@@ -73,19 +73,19 @@ def metrics() -> Calls:
         (("open_set", "novelty_detection"), (scores[same], scores[~same])),
     ):
         for name in names:
-            yield name, partial(partial, getattr(pe.metrics, name), *arguments)
+            yield name, lambda name=name, arguments=arguments: partial(getattr(pe.metrics, name), *arguments)
 
 
 def fits() -> Calls:
     """20,000 diagonal normals of 128 dimensions, and 100,000 pairs of them."""
 
-    def ready(fit: Any) -> Run:
+    def ready(name: str) -> Run:
         first, apart = np.random.default_rng(0).integers(1, 20_000, (2, 100_000))
         pairs, same = np.stack([first, (first + apart) % 20_000], 1), np.arange(100_000) % 2 == 0
-        return partial(fit, items("diagonal", 20_000), pairs, same)
+        return partial(getattr(pe, name), items("diagonal", 20_000), pairs, same)
 
-    yield "calibrate", partial(ready, pe.calibrate)
-    yield "fit_shift", partial(ready, pe.fit_shift)
+    for name in ("calibrate", "fit_shift"):
+        yield name, partial(ready, name)
 
 
 # ---- retrieval -------------------------------------------------------------------------------------------------------
@@ -127,54 +127,44 @@ def main_job() -> Calls:
 
 
 @cache
-def lance() -> tuple[Any, tempfile.TemporaryDirectory[str]]:
-    """A gallery on Lance of 20,000 isotropic normals of 64 dimensions, and its folder."""
+def lance() -> tuple[Any, tempfile.TemporaryDirectory[str], Any]:
+    """A gallery on Lance of 20,000 isotropic normals of 64 dimensions, its folder and its items."""
     if optional("lance") is None:
         raise NotImplementedError
     folder, d = tempfile.TemporaryDirectory(), items("isotropic", 20_000, 64, 1)
     gallery = pe.Gallery.create(Path(folder.name, "g.lance"), d, ids=np.arange(len(d)))
     gallery.search_exact(d[:1], K)  # makes the derived files
-    return gallery, folder
+    return gallery, folder, d
 
 
 def galleries() -> Calls:
     """Galleries on Lance: written, opened, searched by 64 queries, changed."""
-    d, more, q = (items("isotropic", n, 64, seed) for n, seed in ((20_000, 1), (500, 2), (64, 3)))
+    more, q = items("isotropic", 500, 64, 2), items("isotropic", 64, 64, 3)
     ids = np.arange(100 * len(q)).reshape(len(q), 100)
 
-    def create(folder: str) -> None:
-        shutil.rmtree(Path(folder, "new.lance"), ignore_errors=True)
-        pe.Gallery.create(Path(folder, "new.lance"), d, ids=np.arange(len(d)))
+    def create(gallery: Any, folder: Path, d: Any) -> None:
+        shutil.rmtree(folder / "new.lance", ignore_errors=True)
+        pe.Gallery.create(folder / "new.lance", d, ids=np.arange(len(d)))
 
-    calls: dict[str, Callable[[Any, str], object]] = {
-        "create": lambda gallery, folder: create(folder),
-        "open and search": lambda gallery, folder: pe.Gallery.open(Path(folder, "g.lance")).search_exact(q, K),
-        "search": lambda gallery, folder: gallery.search_exact(q, K),
-        "rerank": lambda gallery, folder: gallery.rerank(q, ids, K),
-        "upsert": lambda gallery, folder: gallery.upsert(more, np.arange(len(more))),
+    calls: dict[str, Callable[[Any, Path, Any], object]] = {
+        "create": create,
+        "open and search": lambda gallery, folder, d: pe.Gallery.open(folder / "g.lance").search_exact(q, K),
+        "search": lambda gallery, folder, d: gallery.search_exact(q, K),
+        "rerank": lambda gallery, folder, d: gallery.rerank(q, ids, K),
+        "upsert": lambda gallery, folder, d: gallery.upsert(more, np.arange(len(more))),
     }
+
+    def ready(call: Callable[[Any, Path, Any], object]) -> Run:
+        gallery, folder, d = lance()
+        return partial(call, gallery, Path(folder.name), d)
+
     for name, call in calls.items():
-        yield f"gallery: {name}", lambda call=call: partial(call, lance()[0], lance()[1].name)
-
-
-# ---- training --------------------------------------------------------------------------------------------------------
-
-
-def losses() -> Calls:
-    """Each loss and its head alone, forward and backward, on a batch of 128."""
-
-    def ready(name: str) -> Run:
-        for _, head, loss in found(FEW, [name]):
-            return alone(head, loss, FEW)
-        raise NotImplementedError
-
-    for name in LOSSES:
-        yield f"loss {name}", partial(ready, name)
+        yield f"gallery: {name}", partial(ready, call)
 
 
 # ---- suites ----------------------------------------------------------------------------------------------------------
 
-GROUPS = (special, samplers, metrics, fits, retrieval, main_job, galleries, losses)
+GROUPS = (special, samplers, metrics, fits, retrieval, main_job, galleries)
 CALLS = {name: ready for group in GROUPS for name, ready in group()}
 
 

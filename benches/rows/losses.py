@@ -24,32 +24,38 @@ Goals = dict[str, float | None]
 
 # ---- loss and head alone ---------------------------------------------------------------------------------------------
 
-BY_CLASS = ("ArcFace", "CosFace", "MagFace", "ProxyAnchor", "ProxyNCA")
+
+def by_class(**settings: Any) -> Callable[[Any, int], Any]:
+    """How a loss with a weight for each class is made of its class."""
+    return lambda of, classes: of(DIM, classes, **settings)
+
+
+def by_batch(*arguments: Any, **settings: Any) -> Callable[[Any, int], Any]:
+    """How a loss of a batch alone is made of its class."""
+    return lambda of, _: of(*arguments, **settings)
+
+
+def by_means(of: Any, classes: int) -> Any:
+    """A loss that takes a mean for each class."""
+    return of(torch.randn(classes, DIM))
+
+
 DISTANCES = ("el_nivmf", "el_vmf", "b_vmf", "kl_vmf", "nivmf", "l2", "cos")
 # A loss by name, the kind of distribution that it takes, and how it is made of its class for so many classes.
 LOSSES: dict[str, tuple[str, Callable[[Any, int], Any]]] = {
-    **{name: ("point", lambda of, classes: of(DIM, classes)) for name in BY_CLASS},
-    "ScaleFace": ("scaled", lambda of, classes: of(DIM, classes)),
-    "VMFFL": ("vmf", lambda of, classes: of(DIM, classes)),
-    "VMFLoss": ("vmf", lambda of, classes: of(DIM, classes, samples=10)),
-    **{
-        f"ProxyNCAPP {distance}": ("vmf", lambda of, classes, distance=distance: of(DIM, classes, distance=distance))
-        for distance in DISTANCES
-    },
-    **{
-        f"ClassLikelihood {kind}": (kind, lambda of, classes: of(torch.randn(classes, DIM)))
-        for kind in ("isotropic", "vmf")
-    },
-    **{f"PriorDivergence {kind}": (kind, lambda of, _: of()) for kind in ("isotropic", "vmf")},
-    **{
-        f"{name} {kind}": (kind, lambda of, _: of())
-        for name in ("NegativeMLS", "HIB")
-        for kind in ("isotropic", "diagonal")
-    },
-    **{name: ("point", lambda of, _: of()) for name in ("Contrastive", "MultiSimilarity", "MarginLoss", "Triplet")},
-    **{name: ("isotropic", lambda of, _: of()) for name in ("TripletRegression", "BayesianTriplet")},
-    "ScoreNCE llr": ("diagonal", lambda of, _: of("llr", prior_var=1 / DIM)),
-    "ScoreNCE mls": ("diagonal", lambda of, _: of("mls")),
+    **dict.fromkeys(("ArcFace", "CosFace", "MagFace", "ProxyAnchor", "ProxyNCA"), ("point", by_class())),
+    "ScaleFace": ("scaled", by_class()),
+    "VMFFL": ("vmf", by_class()),
+    "VMFLoss": ("vmf", by_class(samples=10)),
+    **{f"ProxyNCAPP {distance}": ("vmf", by_class(distance=distance)) for distance in DISTANCES},
+    **{f"ClassLikelihood {kind}": (kind, by_means) for kind in ("isotropic", "vmf")},
+    **{f"PriorDivergence {kind}": (kind, by_batch()) for kind in ("isotropic", "vmf")},
+    **{f"NegativeMLS {kind}": (kind, by_batch()) for kind in ("isotropic", "diagonal")},
+    **{f"HIB {kind}": (kind, by_batch()) for kind in ("isotropic", "diagonal")},
+    **dict.fromkeys(("Contrastive", "MultiSimilarity", "MarginLoss", "Triplet"), ("point", by_batch())),
+    **dict.fromkeys(("TripletRegression", "BayesianTriplet"), ("isotropic", by_batch())),
+    "ScoreNCE llr": ("diagonal", by_batch("llr", prior_var=1 / DIM)),
+    "ScoreNCE mls": ("diagonal", by_batch("mls")),
 }
 EXTRA = {"point": 0, "vmf": 0, "scaled": 1, "isotropic": 1, "diagonal": DIM}  # outputs beside the mean
 
