@@ -69,7 +69,7 @@ def peaccels(gallery: Any, queries: Any) -> Iterator[Way]:
     for shortlist, ef in ((20, 20), (20, 40), (50, 50), (100, 100), (200, 200)):
         params = faiss.SearchParametersHNSW(efSearch=ef)
         setting = f"HNSW32, surrogate, shortlist {shortlist}, efSearch {ef}"
-        search = partial(reranker.search, queries, K, shortlist, params)
+        search = partial(reranker.search, queries, K, shortlist=shortlist, params=params)
         yield Way("peaccel FaissReranker", setting, 0, built, lambda search=search: search().ids)
 
 
