@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benches import accuracy, peak
-from benches.data import fields, items, optional, pe
+from benches.data import candidates, fields, items, log_uniform, optional, pe
 from benches.peers import CASES, faiss
 
 Run = Callable[[], Any]
@@ -35,7 +35,7 @@ def special() -> Calls:
     """100,000 elements, x log-uniform in [1, 1e4]; orders are those of vMF distributions."""
 
     def ready(op: str, order: float, dtype: str) -> Run:
-        x = np.exp(np.random.default_rng(0).uniform(0, np.log(1e4), 100_000)).astype(dtype)
+        x = log_uniform(1, 1e4, 100_000).astype(dtype)
         return partial(getattr(pe.special, op), 2 * order + 2 if op == "vmf_log_norm" else order, x)
 
     for op, order, dtype in product(("log_ive", "iv_ratio", "vmf_log_norm"), (1, 63, 1023), ("float32", "float64")):
@@ -47,7 +47,7 @@ def samplers() -> Calls:
 
     def ready(law: str, dim: int, backward: bool) -> Run:
         of, op = {"vmf": pe.VonMisesFisher, "normal": pe.Normal}[law], getattr(pe.ops.samplers, f"sample_{law}")
-        kappa = np.exp(np.random.default_rng(0).uniform(np.log(10), np.log(1e4), 4096)).astype(np.float32)
+        kappa = log_uniform(10, 1e4, 4096).astype(np.float32)
         d, weights = of(fields("point", 4096, dim, 1)[0], kappa), np.ones((5, 4096, dim), np.float32)
         if backward:
             return partial(pe.ops._numpy.sample_backward, op, weights, *d.arrays, 1, 0, 2)
@@ -102,8 +102,7 @@ def retrieval() -> Calls:
         laid_out = pe.prepare(gallery, case.score) if prepared else gallery
         if verb == "search":
             return partial(pe.search, queries, laid_out, K, case.score)
-        ids = np.random.default_rng(3).integers(0, rows, (64, 100))
-        return partial(pe.rerank, queries, laid_out, ids, K, case.score)
+        return partial(pe.rerank, queries, laid_out, candidates(64, 100, rows), K, case.score)
 
     for name, (rows, dim) in product(SCORES, SHAPES):
         for verb, prepared in (*product(("rerank", "search"), (False, True)), ("prepare", False)):

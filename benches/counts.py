@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benches.data import distribution, fields, kernels, pe
+from benches.data import candidates, distribution, fields, kernels, pe
 
 TOLERANCE = 0.02
 FILE = Path(__file__).with_name("counts.toml")
@@ -84,7 +84,7 @@ def ways() -> Iterator[Case]:
     q, g = clustered("diagonal", 16, 1), clustered("diagonal", 1280, 2)
     yield "mls_diagonal search of 1280, scanned", partial(search, q[:QUERIES], g, prune="never")
     yield "mls_diagonal search of 1280, pruned", partial(search, q, g, prune="always")
-    ids, half = np.random.default_rng(3).integers(0, len(g), (QUERIES, CANDIDATES)), pe.prepare(g, dtype="float16")
+    ids, half = candidates(QUERIES, CANDIDATES, len(g)), pe.prepare(g, dtype="float16")
     yield "mls_diagonal rerank of float16", partial(pe.rerank, q[:QUERIES], half, ids, K)
 
 

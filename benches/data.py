@@ -39,6 +39,11 @@ def doubled(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64)
 
 
+def log_uniform(low: float, high: float, count: int, seed: int = 0) -> np.ndarray:
+    """Random numbers whose logarithms are uniform."""
+    return np.exp(np.random.default_rng(seed).uniform(np.log(low), np.log(high), count))
+
+
 def fields(kind: str, rows: int, dim: int, seed: int, classes: int = 0) -> Arrays:
     """float32 fields of `rows` distributions with unit means, as embedding networks give them.
 
@@ -136,12 +141,12 @@ class Kernel(NamedTuple):
         """Whether a pair takes microseconds, as draws are compared or an integral is computed."""
         return self.op.sampled or self.op is pe.ops.dot_scores.hib_isotropic
 
-    def calls(self, a: Any, b: Any, gallery: Any, queries: int, candidates: int, k: int) -> dict[str, Any]:
+    def calls(self, a: Any, b: Any, gallery: Any, queries: int, each: int, k: int) -> dict[str, Any]:
         """The kernel by every verb, ready to be called: pairs of `a` and `b`, a few of `a` into a gallery."""
         from peaccel.retrieval.plan import plan
 
         few, ready = a[:queries], pe.prepare(gallery, self.score)
-        ids = np.random.default_rng(3).integers(0, len(gallery), (queries, candidates))
+        ids = candidates(queries, each, len(gallery))
         backward = partial(pe.ops._numpy.score_backward, self.op)
         each, all_pairs = (plan(x, b, self.score, detach=True).inputs for x in (a, few))
         return {

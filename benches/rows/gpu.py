@@ -123,10 +123,11 @@ def rerank_into(m: Device, rows: int, dim: int, queries: int, count: int, halves
         yield Row(work, sides, same, rate="GB/s")
 
 
-def agree(own: Any, *others: Any, tolerance: float = 1e-4) -> None:
-    """The scores of rankings, where the second is of the same score and did run."""
-    if own is not None and others[0] is not None:
-        close(others[0][0], own.scores, tolerance=tolerance)
+def agree(ours: Any, other: Any, *_: Any, tolerance: float = 1e-4) -> None:
+    """The scores, or first gradients, of two sides, where the second is of the same score and both did run."""
+    if ours is not None and other is not None:
+        got, want = (x[0] if isinstance(x, tuple) else x for x in (ours, other))
+        close(want, got, tolerance=tolerance)
 
 
 # ---- exact search ----------------------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ def of_gallery(m: Device, rows: int, dim: int, dtype: Any) -> Rows:
                 **plain_points(q, mu, 10),
             }
             work = f"search cosine, {len(q)} into {rows:,} x {dim}, top-10"
-            yield Row(work, sides, lambda own, plain, *_: agree(own, plain, tolerance=TF32))
+            yield Row(work, sides, partial(agree, tolerance=TF32))
 
 
 def within(queries: int) -> Goals:
@@ -319,7 +320,7 @@ def square(m: Device, n: int, dim: int, diagonals: bool) -> Rows:
         ):
             sides: Sides = {side: wrap(*run) for side, run in runs.items()}
             sides["peaccel"] = Side(sides["peaccel"], goals)
-            same = alike if peer is not None else lambda *results: None
+            same = partial(agree, tolerance=1e-3) if peer is not None else lambda *results: None
             yield Row(f"{how}all pairs {name}, {n:,} x {n:,}, D={dim}", sides, same)
 
 
@@ -327,13 +328,6 @@ def scores(score: str, of: Any, *inputs: Any) -> Any:
     """All pairs of two sides, whose fields are the inputs."""
     half = len(inputs) // 2
     return pe.pairwise(of(*inputs[:half]), of(*inputs[half:]), score)
-
-
-def alike(ours: Any, other: Any, *_: Any) -> None:
-    """Whether two sides that did run have the same scores, or first gradients."""
-    if ours is not None and other is not None:
-        got, want = (x[0] if isinstance(x, tuple) else x for x in (ours, other))
-        close(want, got, tolerance=1e-3)
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------

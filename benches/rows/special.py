@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -10,15 +9,9 @@ from typing import Any
 import numpy as np
 
 from benches import peers, plain_losses
-from benches.data import doubled, fields, optional, pe, unit
+from benches.data import doubled, fields, log_uniform, optional, pe, unit
 from benches.peers import torch
 from benches.table import Row, Side, beside, close, equal
-
-
-def log_uniform(low: float, high: float, count: int, seed: int = 0) -> np.ndarray:
-    """Random numbers whose logarithms are uniform."""
-    return np.exp(np.random.default_rng(seed).uniform(math.log(low), math.log(high), count))
-
 
 # ---- Bessel functions ------------------------------------------------------------------------------------------------
 
@@ -72,8 +65,8 @@ def many_orders(quick: bool) -> Iterator[Row]:
 
 def float32_tables(quick: bool) -> Iterator[Row]:
     """float32 values of one order, which come from a table of that order."""
-    rng, run = np.random.default_rng(0), partial(pe.special.log_ive, 63)
-    inside = np.exp(rng.uniform(0, math.log(1e4), 1_000_000)).astype(np.float32)
+    rng, run = np.random.default_rng(1), partial(pe.special.log_ive, 63)
+    inside = log_uniform(1, 1e4, 1_000_000).astype(np.float32)
     zeros = rng.random(len(inside)) < 0.05
     yield beside(
         "log_ive, v=63, float32, 5 % of the elements 0",
