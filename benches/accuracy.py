@@ -10,30 +10,40 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from benches import peers
 from benches.data import pe
-from benches.peers import special
+from benches.table import headed, printed
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden" / "bessel.csv"
-OPS = {op.name: partial(pe.ops.elementwise, op) for op in pe.ops.OPS if isinstance(op, pe.ops.Op)}
+OPS = {op.name: op for op in pe.ops.OPS if isinstance(op, pe.ops.Op)}
 QUANTITIES = ("log_ive", "vmf_log_norm", "iv_ratio", "log_ive_dx", "log_ive_dxx", "iv_ratio_dx", "iv_ratio_dxx")
+SCIPY = {"log_ive": peers.log_ive, "vmf_log_norm": peers.vmf_log_norm, "iv_ratio": peers.iv_ratio}
 RANGES = ((0.0, 3.0), (3.0, 20.0), (20.0, 1.1e5))
-BOUNDS = {("log_ive", "float64"): 1e-15, ("log_ive", "float32"): 5e-7}
-BOUNDS |= {("iv_ratio", "float64"): 5e-16, ("iv_ratio", "float32"): 3e-7}
+BOUNDS = {
+    ("log_ive", "float64"): 1e-15,
+    ("log_ive", "float32"): 5e-7,
+    ("iv_ratio", "float64"): 5e-16,
+    ("iv_ratio", "float32"): 3e-7,
+}
 Columns = Mapping[str, np.ndarray]
+Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def columns(rows: Iterable[Mapping[str, str]]) -> Columns:
+    """Rows by column; NaN where a field is empty."""
+    found = list(rows)
+    return {name: np.array([float(row[name] or "nan") for row in found]) for name in ("v", "x", *QUANTITIES)}
 
 
 def golden() -> Columns:
-    """The golden file by column; NaN where a field is empty."""
+    """The golden file."""
     with GOLDEN.open() as file:
-        rows = list(csv.DictReader(file))
-    return {name: np.array([float(r[name] or "nan") for r in rows]) for name in rows[0]}
+        return columns(csv.DictReader(file))
 
 
 def random_points(count: int, seed: int = 0) -> Columns:
@@ -46,9 +56,8 @@ def random_points(count: int, seed: int = 0) -> Columns:
     v = np.where(third == 0, np.round(2 * v) / 2, v)
     around = v * np.exp(rng.normal(0, 0.7, count)) + 1e-3
     x = np.where(third == 1, around, 10 ** rng.uniform(-6, 8, count)).astype(np.float32).astype(np.float64)
-    lines = [oracle.row(float(a), float(b)).split(",") for a, b in zip(v, x, strict=True)]
-    names = ["v", "x", *oracle.QUANTITIES.split()]
-    return {name: np.array([float(line[i] or "nan") for line in lines]) for i, name in enumerate(names)}
+    lines = (oracle.row(float(a), float(b)).split(",") for a, b in zip(v, x, strict=True))
+    return columns(dict(zip(("v", "x", *oracle.QUANTITIES.split()), line, strict=False)) for line in lines)
 
 
 def floor(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -61,50 +70,47 @@ def floor(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
     }.get(name, np.full_like(x, np.finfo(float).tiny))
 
 
-def ours(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """float32 values, one order at a time, so that tables are used."""
-    order = 2 * v + 2 if name == "vmf_log_norm" else v
-    if x.dtype == np.float64:
-        return OPS[name](order, x)
-    out = np.empty_like(x)
-    for value in np.unique(order):
-        out[order == value] = OPS[name](np.asarray(value), x[order == value])
-    return out
+def peaccel(name: str) -> Function:
+    """A quantity as peaccel computes it; float32 values one order at a time, so that tables are used."""
+
+    def values(v: np.ndarray, x: np.ndarray) -> np.ndarray:
+        op, order = OPS[name], 2 * v + 2 if name == "vmf_log_norm" else v
+        if x.dtype == np.float64:
+            return pe.ops.elementwise(op, order, x)
+        out = np.empty_like(x)
+        for value in np.unique(order):
+            out[order == value] = pe.ops.elementwise(op, np.asarray(value), x[order == value])
+        return out
+
+    return values
 
 
 @np.errstate(all="ignore")
-def scipys(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The quantity as one writes it with scipy."""
-    log_ive = np.log(special.ive(v, x))
-    return {
-        "log_ive": log_ive,
-        "iv_ratio": special.ive(v, x) / special.ive(v - 1, x),
-        "vmf_log_norm": v * np.log(x) - (v + 1) * np.log(2 * np.pi) - log_ive - x,
-    }.get(name, np.full_like(x, np.nan))
-
-
-@np.errstate(all="ignore")
-def errors(
-    name: str, points: Columns, dtype: str, by: Callable[[str, np.ndarray, np.ndarray], np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def errors(name: str, points: Columns, dtype: str, by: Function) -> tuple[np.ndarray, np.ndarray]:
     """The errors at the points that have a value (infinite where there is none), and their orders."""
     limits = np.finfo(dtype)
     v, x, want = points["v"], points["x"], points[name]
     # A subnormal result has fewer digits than the bound asks for.
     usable = (x.astype(dtype) == x) & (np.abs(want) >= limits.tiny) & (np.abs(want) <= limits.max)
     v, x, want = v[usable], x[usable], want[usable]
-    error = np.abs(by(name, v, x.astype(dtype)) - want) / np.maximum(np.abs(want), floor(name, v, x))
+    error = np.abs(by(v, x.astype(dtype)) - want) / np.maximum(np.abs(want), floor(name, v, x))
     return np.where(np.isfinite(error), error, np.inf), v
 
 
-def largest(name: str, dtype: str, points: Columns) -> float:
-    """The largest error of peaccel."""
-    return float(errors(name, points, dtype, ours)[0].max())
-
-
-def row(*cells: str) -> str:
-    """One line of the table."""
-    return "| " + " | ".join(cells) + " |"
+def row(name: str, dtype: str, points: Columns) -> bool:
+    """Print the errors of one quantity; whether they are within their bound."""
+    error, v = errors(name, points, dtype, peaccel(name))
+    parts = [error[(low <= v) & (v < high)].max(initial=0) for low, high in RANGES]
+    bound = BOUNDS.get((name, dtype))
+    kept = bound is None or max(parts) <= bound
+    of_bound = ("", "") if bound is None else (f"{bound:.0e}", "yes" if kept else "no")
+    peer = ("", "")
+    if name in SCIPY:
+        other, _ = errors(name, points, dtype, SCIPY[name])
+        lost = ~np.isfinite(other)
+        peer = (f"{lost.mean():.0%}", f"{other[~lost].max():.1e}")
+    printed(name, dtype, *(f"{part:.1e}" for part in parts), *of_bound, *peer)
+    return kept
 
 
 def main() -> int:
@@ -116,24 +122,9 @@ def main() -> int:
     points = {name: np.concatenate([fixed[name], fresh[name]]) for name in fresh}
     print(f"{len(fixed['v']):,} golden rows and {count:,} random points\n")
     heads = [f"{low:g} <= v < {high:g}" for low, high in RANGES]
-    print(row("quantity", "dtype", *heads, "bound", "met", "scipy fails", "scipy's largest finite error"))
-    print(row(*["---"] * 9))
-    failed = False
-    for name in QUANTITIES:
-        for dtype in ("float64", "float32"):
-            error, v = errors(name, points, dtype, ours)
-            parts = [error[(low <= v) & (v < high)].max(initial=0) for low, high in RANGES]
-            bound = BOUNDS.get((name, dtype))
-            failed |= bound is not None and max(parts) > bound
-            met = "" if bound is None else "yes" if max(parts) <= bound else "no"
-            peer: Any = ("", "")
-            if name in ("log_ive", "iv_ratio", "vmf_log_norm"):
-                other, _ = errors(name, points, dtype, scipys)
-                lost = ~np.isfinite(other)
-                peer = (f"{lost.mean():.0%}", f"{other[~lost].max():.1e}")
-            shown = [f"{part:.1e}" for part in parts]
-            print(row(name, dtype, *shown, "" if bound is None else f"{bound:.0e}", met, *peer))
-    return int(failed)
+    headed("quantity", "dtype", *heads, "bound", "met", "scipy fails", "scipy's largest finite error")
+    kept = [row(name, dtype, points) for name in QUANTITIES for dtype in ("float64", "float32")]
+    return 0 if all(kept) else 1
 
 
 if __name__ == "__main__":

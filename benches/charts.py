@@ -105,12 +105,14 @@ def _recall() -> str:
 
 
 def _labelled(figure: Figure, ax: Axes, labels: Sequence[str]) -> str:
+    """A chart with a label for each row, from above."""
     ax.set_yticks(range(len(labels)), ["\n".join(textwrap.fill(x, 60) for x in y.split("\n")) for y in labels])
     ax.set_ylim(len(labels) - 0.5, -0.5)
     return _written(figure)
 
 
 def _written(figure: Figure) -> str:
+    """The text of a chart, without its date."""
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata={"Date": None})
     return stream.getvalue()

@@ -28,8 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benches.data import costly, distribution, every_kernel, fields, pe, with_params
-from peaccel.retrieval.plan import plan
+from benches.data import candidates, distribution, fields, kernels, pe
 
 TOLERANCE = 0.02
 FILE = Path(__file__).with_name("counts.toml")
@@ -55,51 +54,38 @@ def elements(dtype: str) -> Iterator[Case]:
         yield f"{op.name} backward {dtype}", partial(pe.ops._numpy.sample_backward, op, weights, *drawn, 1, 0, 0)
 
 
-def items(kind: str, rows: int, seed: int, dtype: str = "float32") -> Any:
+def clustered(kind: str, rows: int, seed: int, dtype: str = "float32") -> Any:
     """Items in clusters, so that bounds rule some pairs out."""
-    kind = kind.removeprefix("normal_")
     return distribution(kind, tuple(x.astype(dtype) for x in fields(kind, rows, DIM, seed, classes=4)))
 
 
 def scores() -> Iterator[Case]:
     """Every kernel of scores: pairs, their gradient and that of all pairs, the best of a shortlist and of a gallery."""
-    for kernel in every_kernel():
-        name, *kinds = kernel.split()
-        score = with_params(name, kinds[0])
-        op = score.pair(*kinds).op
-        rows = 8 if costly(op) else 32
-        for dtype in ("float64", "float32"):
-            a, b = (items(kind, rows, seed, dtype) for seed, kind in enumerate(kinds))
-            yield f"{op.name} paired {dtype}", partial(pe.paired, a, b, score)
-        inputs = plan(a, b, score, detach=True).inputs
-        yield f"{op.name} backward", partial(pe.ops._numpy.score_backward, op, np.ones(rows, "f"), inputs)
-        queries, gallery = a[:QUERIES], pe.prepare(b, score)
-        inputs = plan(queries, b, score, detach=True).inputs
-        weights = np.ones((QUERIES, rows), "f")
-        yield f"{op.name} backward of all pairs", partial(pe.ops._numpy.score_backward, op, weights, inputs, None, True)
-        ids = np.random.default_rng(3).integers(0, rows, (QUERIES, CANDIDATES))
-        yield f"{op.name} rerank", partial(pe.rerank, queries, gallery, ids, K, score)
-        yield f"{op.name} search", partial(pe.search, queries, gallery, K, score)
+    for name, kernel in kernels().items():
+        rows = 8 if kernel.costly else 32
+        a, b = (clustered(kind, rows, seed, "float64") for seed, kind in enumerate(kernel.kinds))
+        yield f"{name} paired float64", partial(pe.paired, a, b, kernel.score)
+        a, b = (clustered(kind, rows, seed) for seed, kind in enumerate(kernel.kinds))
+        for verb, call in kernel.calls(a, b, b, QUERIES, CANDIDATES, K).items():
+            yield f"{name} {'paired float32' if verb == 'paired' else verb}", call
 
 
 def ways() -> Iterator[Case]:
     """Calls that are large enough for the verbs' other paths."""
-    q, g = items("isotropic", 32, 1), items("isotropic", 1024, 2)
-    name, prepared = "mls_isotropic", pe.prepare(g)
-    yield f"{name} prepare", partial(pe.prepare, g)
-    yield f"{name} all pairs", partial(pe.pairwise, q[:QUERIES], g)
-    yield f"{name} search of a plain gallery of 1024", partial(pe.search, q, g, K)
-    yield f"{name} search of 1024", partial(pe.search, q, prepared, K)
-    yield f"{name} search of 1024, one query", partial(pe.search, q[:1], prepared, K)
-    yield f"{name} search of 1024, the best 100", partial(pe.search, q[:QUERIES], prepared, 100)
-    q, g = items("vmf", 8, 1), pe.prepare(items("vmf", 1024, 2))
-    yield "mls_vmf search of 1024", partial(pe.search, q, g, K)
-    q, g = items("diagonal", 16, 1), items("diagonal", 1280, 2)
-    name, half = "mls_diagonal", pe.prepare(g, dtype="float16")
-    yield f"{name} search of 1280, scanned", partial(pe.search, q[:QUERIES], g, K, prune="never")
-    yield f"{name} search of 1280, pruned", partial(pe.search, q, g, K, prune="always")
-    ids = np.random.default_rng(3).integers(0, len(g), (QUERIES, CANDIDATES))
-    yield f"{name} rerank of float16", partial(pe.rerank, q[:QUERIES], half, ids, K)
+    q, g = clustered("isotropic", 32, 1), clustered("isotropic", 1024, 2)
+    ready, search = pe.prepare(g), partial(pe.search, k=K)
+    yield "mls_isotropic prepare", partial(pe.prepare, g)
+    yield "mls_isotropic all pairs", partial(pe.pairwise, q[:QUERIES], g)
+    yield "mls_isotropic search of a plain gallery of 1024", partial(search, q, g)
+    yield "mls_isotropic search of 1024", partial(search, q, ready)
+    yield "mls_isotropic search of 1024, one query", partial(search, q[:1], ready)
+    yield "mls_isotropic search of 1024, the best 100", partial(search, q[:QUERIES], ready, k=100)
+    yield "mls_vmf search of 1024", partial(search, clustered("vmf", 8, 1), pe.prepare(clustered("vmf", 1024, 2)))
+    q, g = clustered("diagonal", 16, 1), clustered("diagonal", 1280, 2)
+    yield "mls_diagonal search of 1280, scanned", partial(search, q[:QUERIES], g, prune="never")
+    yield "mls_diagonal search of 1280, pruned", partial(search, q, g, prune="always")
+    ids, half = candidates(QUERIES, CANDIDATES, len(g)), pe.prepare(g, dtype="float16")
+    yield "mls_diagonal rerank of float16", partial(pe.rerank, q[:QUERIES], half, ids, K)
 
 
 def cases() -> Iterator[Case]:

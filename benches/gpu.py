@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import peaccel as pe
 from benches.data import optional
-from benches.table import HEADER, Row, Run, cells, judged, printed, sides_of
+from benches.table import HEADER, Row, Run, cells, headed, judged, printed, sides_of
 
 torch = optional("torch")
 
@@ -52,18 +52,23 @@ class Device:
         self.other = torch.zeros(self.size(2**28), dtype=torch.uint8, device=self.name)
 
     def size(self, full: int) -> int:
+        """A size, or a small one for a rehearsal."""
         return max(2, int(full ** (1 / 3))) if self.rehearse else full
 
     def normal(self, *shape: int) -> Any:
+        """Normal numbers."""
         return torch.randn(shape, generator=self.generator, device=self.name)
 
     def directions(self, n: int, dim: int) -> Any:
+        """Rows of unit length."""
         return torch.nn.functional.normalize(self.normal(n, dim))
 
     def uniform(self, *shape: int) -> Any:
+        """Numbers between 0 and 1."""
         return torch.rand(shape, generator=self.generator, device=self.name)
 
     def choose(self, n: int, *shape: int) -> Any:
+        """Whole numbers below n."""
         return torch.randint(n, shape, generator=self.generator, device=self.name)
 
     def timings(self, calls: Mapping[str, Run]) -> dict[str, Timing | str]:
@@ -97,6 +102,7 @@ class Device:
         return Timing(time.perf_counter() - start, not self.rehearse)
 
     def _wait(self) -> None:
+        """Wait for the device."""
         if not self.rehearse:
             torch.cuda.synchronize()
 
@@ -120,6 +126,7 @@ def reason(error: Exception) -> str:
 
 
 def median(calls: list[Timing]) -> Timing:
+    """The median of calls, with the host if any of them was."""
     return Timing(statistics.median(call.seconds for call in calls), any(call.with_host for call in calls))
 
 
@@ -157,8 +164,7 @@ class Report:
         before = json.loads(path.read_text()) if path.exists() else {}
         same = all(before.get(name) == fact for name, fact in facts.items())
         self.rows: list[dict[str, Any]] = before.get("rows", []) if same else []
-        printed(*HEADER)
-        printed(*["---"] * len(HEADER))
+        headed(*HEADER)
 
     def add(self, group: str, records: list[dict[str, Any]]) -> None:
         """Replace the records of one row."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from benches.data import candidates, items, pe
 
-from benches.data import distribution, fields, pe
-
-ROWS, DIM, QUERIES, CANDIDATES, K = 100_000, 32, 256, 100, 10
+ROOT = Path(__file__).parents[1]
+ROWS, DIM, K = 100_000, 32, 10
 STEP = 4_000_000
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -24,14 +24,19 @@ def resident(name: str) -> int:
 
 def call(score: str, kind: str, verb: str) -> Callable[[], Any]:
     """The verb, ready to be called."""
-    q, g = (distribution(kind, fields(kind, rows, DIM, seed)) for seed, rows in ((1, QUERIES), (2, ROWS)))
-    ids = np.random.default_rng(3).integers(0, ROWS, (QUERIES, CANDIDATES))
+    q, g = items(kind, 256, DIM, 1), items(kind, ROWS, DIM)
     return {
         "prepare": partial(pe.prepare, g, score),
         "search": partial(pe.search, q, g, K, score),
         "search prepared": partial(pe.search, q, pe.prepare(g, score), K, score),
-        "rerank": partial(pe.rerank, q, g, ids, K, score),
+        "rerank": partial(pe.rerank, q, g, candidates(256), K, score),
     }[verb]
+
+
+def of_process(score: str, kind: str, verb: str) -> float:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", "benches.peak", score, kind, verb]
+    return float(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Losses as a user of torch would write them best, and the sampler and norm that some of them need; torch alone.
+"""Losses as a user of torch would write them best, and the sampler and norm that some of them need.
 
 Pairs come from products of matrices where there are such, all in float32. A statement takes the module of the loss,
 whose parameters it reads, the fields of a batch and labels.
@@ -7,15 +7,20 @@ whose parameters it reads, the fields of a batch and labels.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
-from benches.data import optional
+import torch
+from torch.nn import functional
 
-torch = optional("torch")
-functional = torch.nn.functional if torch is not None else None
+from peaccel import losses
+
+DIM, IMAGES = 128, 4  # images of a class
 
 
 def squared(x: Any) -> Any:
+    """Squared distances of all pairs."""
     norms = (x * x).sum(1)
     return (norms[:, None] + norms - 2 * x @ x.T).clamp(min=0)
 
@@ -27,6 +32,7 @@ def same_and_different(labels: Any) -> tuple[Any, Any]:
 
 
 def negative_mls(loss: Any, leaves: Any, labels: Any) -> Any:
+    """Minus the mean MLS of pairs of a class, isotropic or diagonal."""
     mu, var = leaves
     i, j = torch.triu(labels[:, None] == labels, 1).nonzero(as_tuple=True)
     v, dim = var[i] + var[j], mu.shape[1]
@@ -36,6 +42,7 @@ def negative_mls(loss: Any, leaves: Any, labels: Any) -> Any:
 
 
 def triplet(loss: Any, leaves: Any, labels: Any) -> Any:
+    """The mean hinge of every triplet."""
     apart = squared(functional.normalize(leaves[0]))
     same, different = same_and_different(labels)
     anchors, positives = same.nonzero(as_tuple=True)
@@ -45,6 +52,7 @@ def triplet(loss: Any, leaves: Any, labels: Any) -> Any:
 
 
 def multi_similarity(loss: Any, leaves: Any, labels: Any) -> Any:
+    """Of pairs that are harder than the hardest of the other kind."""
     x = functional.normalize(leaves[0])
     cosines, (same, different) = x @ x.T, same_and_different(labels)
     hardest = cosines.masked_fill(~different, -math.inf).amax(1, keepdim=True)
@@ -56,6 +64,7 @@ def multi_similarity(loss: Any, leaves: Any, labels: Any) -> Any:
 
 
 def score_nce(loss: Any, leaves: Any, labels: Any) -> Any:
+    """By MLS of isotropic normals."""
     mu, var = leaves
     v = var[:, None] + var
     logits = -(squared(mu) / v + mu.shape[1] * (2 * math.pi * v).log()) / 2 / loss.temperature
@@ -64,6 +73,7 @@ def score_nce(loss: Any, leaves: Any, labels: Any) -> Any:
 
 
 def arcface(loss: Any, leaves: Any, labels: Any) -> Any:
+    """The class's angle widened by the margin."""
     cosines = functional.linear(functional.normalize(leaves[0]), functional.normalize(loss.weight))
     own = cosines.gather(1, labels[:, None])
     turned = own * math.cos(loss.margin) - (1 - own * own).clamp(min=1e-7).sqrt() * math.sin(loss.margin)
@@ -72,6 +82,7 @@ def arcface(loss: Any, leaves: Any, labels: Any) -> Any:
 
 
 def proxy_anchor(loss: Any, leaves: Any, labels: Any) -> Any:
+    """Of proxies as anchors."""
     cosines = functional.linear(functional.normalize(leaves[0]), functional.normalize(loss.weight))
     same = functional.one_hot(labels, len(loss.weight)).bool()
     near = (loss.scale * (loss.margin - cosines)).masked_fill(~same, -math.inf)
@@ -81,7 +92,31 @@ def proxy_anchor(loss: Any, leaves: Any, labels: Any) -> Any:
     return near.sum() / same.any(0).sum() + far.mean()
 
 
-# ---- losses of draws: `pairs` compares draws [n, N, D] with the arrays of classes [C, ...], `draws` makes them -------
+class Peer(NamedTuple):
+    """A loss and its plain form, the kind of its items, how many classes it has, and the score in it, if by pairs."""
+
+    make: Callable[[], Any]
+    plain: Callable[..., Any] | None
+    kind: str
+    classes: int = 0
+    score: str | None = None
+
+
+PAIRED = {
+    "NegativeMLS isotropic": Peer(losses.NegativeMLS, negative_mls, "isotropic"),
+    "NegativeMLS diagonal": Peer(losses.NegativeMLS, negative_mls, "diagonal"),
+    "Triplet": Peer(losses.Triplet, triplet, "point"),
+    "MultiSimilarity": Peer(losses.MultiSimilarity, multi_similarity, "point"),
+    "ScoreNCE mls": Peer(partial(losses.ScoreNCE, "mls", temperature=float(DIM)), score_nce, "isotropic", score="mls"),
+    **{
+        f"ArcFace, {classes:,} classes": Peer(partial(losses.ArcFace, DIM, classes), arcface, "point", classes)
+        for classes in (10_000, 100_000)
+    },
+    "ProxyAnchor, 10,000 classes": Peer(partial(losses.ProxyAnchor, DIM, 10_000), proxy_anchor, "point", 10_000),
+}
+
+
+# ---- losses of draws, [n, N, D], which `draws` makes -----------------------------------------------------------------
 
 
 def log_iv(v: float, x: Any) -> Any:
@@ -93,6 +128,7 @@ def log_iv(v: float, x: Any) -> Any:
 
 
 def log_norm(dim: int, x: Any) -> Any:
+    """The log of vMF's normalising constant."""
     v = dim / 2 - 1
     return v * x.log() - dim / 2 * math.log(2 * math.pi) - log_iv(v, x)
 
@@ -123,42 +159,25 @@ def wood(mu: Any, kappa: Any, n: int) -> Any:
     return w[..., None] * mu + (1 - w * w).clamp(min=1e-10).sqrt()[..., None] * aside
 
 
-def el_nivmf(pairs: Any, draws: Any, loss: Any, e: Any, labels: Any) -> Any:
+def nivmf(z: Any, kappa: Any, mean: Any) -> Any:
+    """The log density of draws, [n, N, C], under non-isotropic von Mises-Fisher distributions: |K z| by a product."""
+    square, length, dim = kappa * kappa, (kappa * mean).norm(dim=1), z.shape[-1]
+    stretched = (z * z @ square.T).sqrt()
+    constant = log_norm(dim, length) + kappa.log().sum(1)
+    return constant + z @ (square * mean).T / stretched - dim * stretched.log()
+
+
+def el_nivmf(draws: Any, loss: Any, e: Any, labels: Any) -> Any:
+    """The likelihood of draws under every class."""
     z, mean, kappa = draws(e, 5), functional.normalize(loss.directions), 0.1 + loss.log_concentration.exp()
-    length, dim = (kappa * mean).norm(dim=1), e.shape[1]
-    cosines, stretched = pairs(z, kappa, mean)
-    logs = log_norm(dim, length) + kappa.log().sum(1) + length * cosines - dim * stretched.log()
-    return functional.cross_entropy((logs.logsumexp(0) - math.log(len(z))) / loss.log_temperature.exp(), labels)
+    logs = nivmf(z, kappa, mean).logsumexp(0) - math.log(len(z))
+    return functional.cross_entropy(logs / loss.log_temperature.exp(), labels)
 
 
-def stretched_by_rows(z: Any, kappa: Any, mean: Any) -> tuple[Any, Any]:
-    """cos(K z, K mu) and |K z|, [n, N, C], as in the formulas."""
-    found = []
-    for draw in z:
-        x = kappa * draw[:, None]
-        found.append((functional.cosine_similarity(x, kappa * mean, dim=-1), x.norm(dim=-1)))
-    cosines, lengths = map(torch.stack, zip(*found, strict=True))
-    return cosines, lengths
-
-
-def stretched_by_products(z: Any, kappa: Any, mean: Any) -> tuple[Any, Any]:
-    """cos(K z, K mu) and |K z| from two inner products of a draw and a class, by products of matrices."""
-    square = kappa * kappa
-    lengths = (z * z @ square.T).sqrt()
-    return z @ (square * mean).T / (lengths * (kappa * mean).norm(dim=1)), lengths
-
-
-def vmf_loss(pairs: Any, draws: Any, loss: Any, e: Any, labels: Any) -> Any:
+def vmf_loss(draws: Any, loss: Any, e: Any, labels: Any) -> Any:
+    """The likelihood of an embedding, normalised over draws: |z + w| by a product."""
     beta, weight, dim = loss.log_scale.exp(), loss.weight, e.shape[1]
-    lengths = pairs(beta * draws(e, 10), weight)
+    z = beta * draws(e, 10)
+    lengths = ((z * z).sum(-1, keepdim=True) + (weight * weight).sum(1) + 2 * z @ weight.T).sqrt()
     partition = (log_norm(dim, weight.norm(dim=1)) - log_norm(dim, lengths)).logsumexp(-1).mean()
     return partition - beta * (mean_direction(e) * mean_direction(weight[labels])).sum(1).mean()
-
-
-def lengths_by_rows(z: Any, weight: Any) -> Any:
-    """|z + w|, [n, N, C], as in the formula."""
-    return torch.stack([(draw[:, None] + weight).norm(dim=-1) for draw in z])
-
-
-def lengths_by_products(z: Any, weight: Any) -> Any:
-    return ((z * z).sum(-1, keepdim=True) + (weight * weight).sum(1) + 2 * z @ weight.T).sqrt()

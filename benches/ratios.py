@@ -11,19 +11,14 @@ same, one that takes more threads than it should, or a peer that looks starved.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
-
-import numpy as np
 
 from benches import blas
 from benches.data import pe
 from benches.peers import torch
-from benches.table import Row, show
+from benches.table import Row, machine, show
 
 # The file in rows/ of each group.
 TABLES: dict[str, dict[str, str]] = {
@@ -38,8 +33,8 @@ TABLES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("rescore_halves", "layouts", "derived", "expected_cosine", "nivmf"), "neighbours"),
         **dict.fromkeys(("long_lists", "removals", "not_finite", "odd_dimensions", "few_queries"), "neighbours"),
         **dict.fromkeys(("diagonal_scores", "wide_concentrations", "memory"), "neighbours"),
-        **dict.fromkeys(("many_orders", "float32_tables", "few_dimensions"), "special"),
-        **dict.fromkeys(("densities", "calibration", "fusing", "first_stages", "metrics"), "fits"),
+        **dict.fromkeys(("many_orders", "float32_tables"), "special"),
+        **dict.fromkeys(("densities", "fusing", "first_stages"), "fits"),
         **dict.fromkeys(("threads", "halves"), "machine"),
     },
     "train-step": dict.fromkeys(("losses", "losses_of_draws", "losses_by_batch", "compiled_losses", "steps"), "losses"),
@@ -54,16 +49,11 @@ TABLES: dict[str, dict[str, str]] = {
 
 def facts() -> str:
     """The machine and the versions."""
-    cpuinfo = Path("/proc/cpuinfo")
-    names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")] if cpuinfo.exists() else []
-    cpu = names[0].partition(": ")[2] if names else platform.processor()
     versions = ", ".join(f"{m} {sys.modules[m].__version__}" for m in ("numpy", "torch", "faiss", "scipy"))
-    default = blas.DefaultFlatIP(np.zeros((1, 1), np.float32))
-    default.close()
     mkl = "; torch: MKL, which does not say" if torch.backends.mkl.is_available() else ""
     return (
-        f"cpu: {cpu}, {os.cpu_count()} cores\npeaccel: {pe.build_info()}\nversions: {versions}\n"
-        f"BLAS kernels: {blas.kernels()}, by default {default.kernels}{mkl}\n"
+        f"machine: {machine()}\npeaccel: {pe.build_info()}\nversions: {versions}\n"
+        f"BLAS kernels: {blas.kernels()}{mkl}\n"
         "a rate stands beside what the core did just before: multiply-adds of float32, or sums of an array in memory\n"
     )
 

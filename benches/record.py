@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import csv
 import datetime
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-import peaccel as pe
+from benches.table import machine
 
 FOLDER = Path(__file__).parents[1] / "docs" / "performance"
 RUNS = ("table", "command", "machine", "date")
@@ -32,15 +31,8 @@ def rows(lines: Iterable[str]) -> list[list[str]]:
     return [row for row in cells if set("".join(row)) != {"-"}]
 
 
-def machine() -> str:
-    """Processor, instruction set and cores."""
-    cpuinfo = Path("/proc/cpuinfo")
-    names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")] if cpuinfo.exists() else []
-    processor = names[0].split(":")[1].strip() if names else "unknown processor"
-    return f"{processor}, {pe.build_info()['simd']}, {os.cpu_count()} cores"
-
-
 def write(path: Path, table: list[list[str]]) -> None:
+    """A table as CSV."""
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(table)
 

@@ -10,14 +10,17 @@ machine that drifts or is shared is unfair to none of them; medians count.
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import peaccel as pe
 from benches import limits
 
 Run = Callable[[], Any]
@@ -100,15 +103,33 @@ def close(want: Any, *results: Any, tolerance: float = TOLERANCE) -> None:
         np.testing.assert_allclose(doubles(got), want, rtol=0, atol=tolerance * max(1.0, np.abs(want).max()))
 
 
+def same_arrays(ours: Any, other: Any, *_: Any) -> None:
+    """Raise where a distribution has not the arrays of another, or these."""
+    for got, want in zip(ours.arrays, getattr(other, "arrays", other), strict=True):
+        close(want, got)
+
+
 def equal(want: Any, *results: Any) -> None:
     """Raise where results, or the scores of rankings, are not the same to the last bit."""
     for got in results:
         np.testing.assert_array_equal(getattr(got, "scores", got), getattr(want, "scores", want))
 
 
-def first(want: Any, *rankings: Any) -> None:
-    """Raise where the scores of the first queries are not these; a ranking is (scores, ids)."""
-    close(want, *(scores[: len(want)] for scores, *_ in rankings))
+def first(want: np.ndarray, *results: Any) -> None:
+    """Raise where the first scores of results are not these; a result is scores, or (scores, ids)."""
+    for result in results:
+        got = doubles(result[0] if isinstance(result, tuple) else result)[: len(want)]
+        close(want[tuple(map(slice, got.shape))], got)
+
+
+def expected(sides: Mapping[str, Any], want: Any, others: Mapping[str, Any] = {}) -> Callable[..., None]:
+    """Whether the first scores of the sides are what is expected of all of them, or of one by its name."""
+
+    def same(*results: Any) -> None:
+        for name, result in zip(sides, results, strict=True):
+            first(others.get(name, want), result)
+
+    return same
 
 
 # ---- the timer -------------------------------------------------------------------------------------------------------
@@ -200,13 +221,8 @@ def judged(row: Row, amounts: Mapping[str, float]) -> Iterator[Line]:
 
 def amount(value: float, unit: str, per: str = "") -> str:
     """Bytes in MB, seconds in what suits them."""
-    scale, name = 1.0, unit
-    if unit == "B":
-        scale, name = 1e-6, "MB"
-    if unit == "s":
-        scale, name = next(
-            x for x in ((1, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns")) if value * x[0] >= 1 or x[0] == 1e9
-        )
+    scales = {"B": ((1e-6, "MB"),), "s": ((1, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns"))}.get(unit, ((1, unit),))
+    scale, name = next((x for x in scales if value * x[0] >= 1), scales[-1])
     return f"{value * scale:.4g} {name}{f'/{per}' if per else ''}".strip()
 
 
@@ -241,9 +257,23 @@ def cells(line: Line, row: Row, limit: float = 0.0) -> tuple[str, ...]:
     )
 
 
-def printed(*words: str) -> None:
-    """Print one line of the table."""
-    print("| " + " | ".join(words) + " |", flush=True)
+def printed(*words: object) -> None:
+    """Print one line of a table."""
+    print("| " + " | ".join(map(str, words)) + " |", flush=True)
+
+
+def headed(*names: str) -> None:
+    """Print the head of a table."""
+    printed(*names)
+    printed(*["---"] * len(names))
+
+
+def machine() -> str:
+    """Processor, instruction set and cores."""
+    cpuinfo = Path("/proc/cpuinfo")
+    names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")] if cpuinfo.exists() else []
+    processor = names[0].partition(": ")[2] if names else "unknown processor"
+    return f"{processor}, {pe.build_info()['simd']}, {os.cpu_count()} cores"
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -281,8 +311,7 @@ def measured(row: Row, quick: bool) -> tuple[dict[str, float], float, list[str]]
 
 def show(groups: Mapping[str, Callable[[bool], Iterator[Row]]], quick: bool) -> int:
     """Print the table of groups of rows; 1 where a comparison was unsound. A row's data is released before the next."""
-    printed(*HEADER)
-    printed(*["---"] * len(HEADER))
+    headed(*HEADER)
     failures = []
     for group, rows in groups.items():
         made = rows(quick)

@@ -1,6 +1,9 @@
 """The grammar of the tables: sides that disagree are told, ratios and goals follow from amounts, groups are there."""
 
 import math
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -103,3 +106,19 @@ def test_every_group_is_there_under_one_name():
     assert len(names) == len(set(names)) and all(map(callable, ratios.groups([]).values()))
     assert ratios.groups(["log_ive"]).keys() == {"log_ive"}
     assert ratios.groups(["cliffs"]).keys() == ratios.TABLES["cliffs"].keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ratios.groups([]))
+def test_every_row_runs_in_its_quick_form_and_its_sides_agree(group):
+    root = pathlib.Path(__file__).parents[1]
+    subprocess.run([sys.executable, "-m", "benches.ratios", "--quick", "--only", group], cwd=root, check=True)
+
+
+def test_sides_are_held_against_what_is_expected_of_them():
+    same = table.expected({"a": 0, "b": 0}, np.array([[3.0, 2.0], [5.0, 4.0]]), {"b": np.array([[7.0]])})
+    same(np.array([[3.0, 2.0]]), (np.array([[7.0, 1.0]])[:, :1], "ids"))  # fewer queries, a shorter list
+    with pytest.raises(AssertionError):
+        same(np.array([[3.0, 2.1]]), (np.array([[7.0]]),))
+    with pytest.raises(AssertionError):
+        same(np.array([[3.0, 2.0]]), (np.array([[3.0]]),))

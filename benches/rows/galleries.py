@@ -23,17 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from benches.data import optional, pe
+from benches.data import items, optional, pe
 from benches.table import Row, Side, beside, by_turns, equal
 from peaccel._utils.atomic_files import synchronise
 
 QUERIES, K, BLOCK, MEGABYTE = 32, 10, 65_536, 2**20
 LIMIT = 768  # megabytes of memory that streaming may take
-
-
-def normals(rows: int, dim: int, seed: int = 0) -> Any:
-    rng = np.random.default_rng(seed)
-    return pe.Normal(rng.standard_normal((rows, dim), np.float32), rng.uniform(0.1, 1, rows).astype(np.float32))
 
 
 def in_process(*words: object) -> dict[str, Any]:
@@ -43,7 +38,7 @@ def in_process(*words: object) -> dict[str, Any]:
     if done.returncode:
         killed = "killed, as it took more memory than the limit"
         return {"error": killed if done.returncode == -9 else (done.stderr.strip().splitlines() or ["no reason"])[-1]}
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    return json.loads(done.stdout)
 
 
 # ---- streaming -------------------------------------------------------------------------------------------------------
@@ -89,13 +84,11 @@ def write(folder: Path, blocks: int, dim: int) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    rng = np.random.default_rng(0)
     shapes = {"mu": (blocks * BLOCK, dim), "var": (blocks * BLOCK,)}
-    files = {name: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, x) for name, x in shapes.items()}
+    files = [np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, x) for name, x in shapes.items()]
     for i in range(blocks):
-        rows = slice(i * BLOCK, (i + 1) * BLOCK)
-        files["mu"][rows] = rng.standard_normal((BLOCK, dim), np.float32)
-        files["var"][rows] = rng.uniform(0.1, 2, BLOCK)
+        for file, x in zip(files, items("isotropic", BLOCK, dim, i + 2).arrays, strict=True):
+            file[i * BLOCK : (i + 1) * BLOCK] = x
     del files
 
     def batches() -> Iterator[Any]:
@@ -111,17 +104,20 @@ def write(folder: Path, blocks: int, dim: int) -> None:
 
 
 def mapped_files(folder: Path) -> list[Any]:
+    """Blocks of the mapped files."""
     whole = pe.Normal(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("mu", "var")))
     return [whole[start : start + BLOCK] for start in range(0, len(whole), BLOCK)]
 
 
 def of_parquet(folder: Path) -> Any:
+    """Blocks of the file of Parquet."""
     # Without a buffer, pyarrow holds whole row groups as they lie in the file, beside what it makes of them.
     how = {"pre_buffer": False, "buffer_size": MEGABYTE}
     return pe.io.arrow_blocks(optional("pyarrow.parquet").ParquetFile(folder / "gallery.parquet", **how), rows=BLOCK)
 
 
 def of_lance(folder: Path) -> Any:
+    """Blocks of the dataset of Lance."""
     ahead = {"batch_readahead": 1, "fragment_readahead": 1, "io_buffer_size": 64 * MEGABYTE}
     scanner = optional("lance").dataset(folder / "gallery.lance").scanner(batch_size=8192, **ahead)
     return pe.io.arrow_blocks(scanner.to_reader(), rows=BLOCK)
@@ -137,7 +133,7 @@ SOURCES: dict[str, Callable[[Path], Iterable[Any]]] = {
 
 def stream(what: str, source: str, folder: str, limit: str) -> dict[str, Any]:
     """Read, score or both, in this process, under the limit."""
-    gallery, queries = SOURCES[source](Path(folder)), normals(QUERIES, 256, 1)
+    gallery, queries = SOURCES[source](Path(folder)), items("isotropic", QUERIES, 256, 1)
     limited = limit_memory(int(limit) * MEGABYTE)
     if what == "score":
         first = next(iter(gallery))
@@ -192,6 +188,7 @@ class OwnMemory:
         self._watch.join()
 
     def _watching(self) -> None:
+        """Look every ten milliseconds."""
         while not self._ended.wait(0.01):
             self.most = max(self.most, self.now())
 
@@ -207,8 +204,8 @@ class OwnMemory:
 
 def mapped(quick: bool) -> Iterator[Row]:
     """A FaissReranker, mapped and loaded: seconds until it is open, memory that is its own, seconds of a search."""
-    items, dim = 20_000 if quick else 1_000_000, 128
-    gallery = normals(items, dim)
+    rows, dim = 20_000 if quick else 1_000_000, 128
+    gallery = items("isotropic", rows, dim)
     with tempfile.TemporaryDirectory(prefix="peaccel-gallery-") as name:
         for factory in ("Flat", "IVF256,Flat"):
             folder = Path(name) / factory
@@ -217,7 +214,7 @@ def mapped(quick: bool) -> Iterator[Row]:
             same = partial(equal, own["found"], other["found"])
             for what, unit in {"open": "s", "own memory": "B", "search": "s"}.items():
                 sides = {"mapped": Side(own[what], {"loaded": None}), "loaded": other[what]}
-                yield Row(f"FaissReranker over {factory}, {items:,} x {dim}, {what}", sides, same, unit=unit)
+                yield Row(f"FaissReranker over {factory}, {rows:,} x {dim}, {what}", sides, same, unit=unit)
 
 
 def opened(how: str, folder: str, dim: str) -> dict[str, Any]:
@@ -246,17 +243,17 @@ def append(quick: bool) -> Iterator[Row]:
     """
     import lance
 
-    items, rounds = normals(10_000 if quick else 100_000, 512), itertools.count()
-    part = len(items) // 5
+    d, rounds = items("isotropic", 10_000 if quick else 100_000, 512), itertools.count()
+    part = len(d) // 5
     with tempfile.TemporaryDirectory(prefix="peaccel-gallery-") as name:
         folder = Path(name)
-        gallery = pe.Gallery.create(folder / "a.lance", items[:1], [10**9], sync=True)
-        pe.Gallery.create(folder / "b.lance", items[:1], [10**9])
+        gallery = pe.Gallery.create(folder / "a.lance", d[:1], [10**9], sync=True)
+        pe.Gallery.create(folder / "b.lance", d[:1], [10**9])
 
         def blocks() -> Iterator[tuple[Any, Any]]:
-            first = next(rounds) * len(items)
-            for start in range(0, len(items), part):
-                yield items[start : start + part], first + start + np.arange(part)
+            first = next(rounds) * len(d)
+            for start in range(0, len(d), part):
+                yield d[start : start + part], first + start + np.arange(part)
 
         def kept() -> None:
             for block, ids in blocks():
@@ -270,27 +267,27 @@ def append(quick: bool) -> Iterator[Row]:
 
         def plain() -> None:
             with (folder / f"plain {next(rounds)}").open("wb") as file:
-                for x in items.arrays:
+                for x in d.arrays:
                     file.write(x.data)
                 file.flush()
                 os.fsync(file.fileno())
 
         sides = {"peaccel": Side(kept, {"a file": 1 / 0.7}), "Lance alone": plain_lance, "a file": plain}
-        megabytes = (sum(x.nbytes for x in items.arrays) // 10**6, "MB")
+        megabytes = (sum(x.nbytes for x in d.arrays) // 10**6, "MB")
         for clock, how in ((time.perf_counter, ""), (time.process_time, ", of the processor")):
-            work = f"append {len(items):,} x 512, flushed{how}"
+            work = f"append {len(d):,} x 512, flushed{how}"
             yield Row(work, sides, per=megabytes, seconds=10, clock=clock, threads=os.cpu_count() or 1)
 
 
 def opening(quick: bool) -> Iterator[Row]:
     """Opening a gallery until a first candidate is scored; the first time it makes the map of its ids."""
-    items = normals(20_000 if quick else 1_000_000, 32)
+    d = items("isotropic", 20_000 if quick else 1_000_000, 32)
     with tempfile.TemporaryDirectory(prefix="peaccel-gallery-") as name:
         path = Path(name, "o.lance")
-        pe.Gallery.create(path, items, np.arange(len(items)))
+        pe.Gallery.create(path, d, np.arange(len(d)))
 
         def whole() -> None:
-            pe.Gallery.open(path).rescore(items[:1], [[7]])
+            pe.Gallery.open(path).rescore(d[:1], [[7]])
 
         first = by_turns({"": whole}, 0)[""].seconds
         sides = {
@@ -299,18 +296,18 @@ def opening(quick: bool) -> Iterator[Row]:
             "the first time": first,
             "the goal": 0.1,
         }
-        yield Row(f"open a gallery of {len(items):,} x 32", sides, threads=os.cpu_count() or 1)
+        yield Row(f"open a gallery of {len(d):,} x 32", sides, threads=os.cpu_count() or 1)
 
 
 def reranking(quick: bool) -> Iterator[Row]:
     """Candidates by their ids from a gallery whose map is cached, and from memory, where ids are looked up too."""
     rows, dim, queries, count = 20_000 if quick else 200_000, 512, 1000, 100
-    items, rng = normals(rows, dim), np.random.default_rng(1)
+    d, rng = items("isotropic", rows, dim), np.random.default_rng(1)
     ids = np.sort(rng.choice(10**9, rows, replace=False))
     with tempfile.TemporaryDirectory(prefix="peaccel-gallery-") as name:
-        gallery = pe.Gallery.create(Path(name, "r.lance"), items, ids, rows=rows // 4)
-        q, candidates = normals(queries, dim, 2), rng.choice(ids, (queries, count))
-        peers = {"peaccel in memory": lambda: pe.rerank(q, items, np.searchsorted(ids, candidates), K)}
+        gallery = pe.Gallery.create(Path(name, "r.lance"), d, ids, rows=rows // 4)
+        q, candidates = items("isotropic", queries, dim, 1), rng.choice(ids, (queries, count))
+        peers = {"peaccel in memory": lambda: pe.rerank(q, d, np.searchsorted(ids, candidates), K)}
         for _ in range(2):
             work = f"rerank of {queries} x {count} from {rows:,} x {dim}, {gallery.info()['fragments']} fragments"
             yield beside(
@@ -332,7 +329,7 @@ def upserting(path: Path, rows: int, dim: int, stop: Any) -> None:
         if stop.is_set():
             return
         ids = np.random.default_rng(seed).choice(rows, rows // 100, replace=False)
-        gallery.upsert(normals(len(ids), dim, seed), ids)
+        gallery.upsert(items("isotropic", len(ids), dim, seed), ids)
         time.sleep(0.2)
 
 
@@ -341,7 +338,8 @@ def upserts(quick: bool) -> Iterator[Row]:
     rows, dim = 20_000 if quick else 100_000, 128
     with tempfile.TemporaryDirectory(prefix="peaccel-gallery-") as name:
         path = Path(name, "u.lance")
-        gallery, queries = pe.Gallery.create(path, normals(rows, dim), np.arange(rows)), normals(64, dim, 2)
+        gallery = pe.Gallery.create(path, items("isotropic", rows, dim), np.arange(rows))
+        queries = items("isotropic", 64, dim, 1)
         gallery.build_index("IVF256,Flat")
 
         def search() -> Any:

@@ -5,33 +5,40 @@ A goal that is a time is a side of that amount. `benches.gpu` runs them; needs t
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import peaccel as pe
 from benches import plain_losses
-from benches.data import optional
+from benches.data import distribution, optional
+from benches.peers import CASES, compiled, faiss, gradients, torch, without_gradient
+from benches.plain_losses import DIM, IMAGES, PAIRED, Peer
 from benches.table import Row, Run, Side, close
-from peaccel import losses as ours
+from peaccel.losses import HIB
 
 if TYPE_CHECKING:
     from benches.gpu import Device
 
-torch = optional("torch")
-faiss = optional("faiss")
 Rows = Iterator[Row]
+Sides = dict[str, Side | Run | float]
+Goals = dict[str, float | None]
 COMPILED, PRODUCTS, PRODUCT, COPY = "torch.compile", "the products alone", "torch.mm", "copy"
 GOAL = "the goal"
 COPIED = 2.0**31  # bytes read and written
 TF32 = 2e-2  # of the largest score: products of tf32 have ten bits, and variances are small
 
 
-def normalised(x: Any) -> Any:
-    return torch.nn.functional.normalize(x)
+def mls(q: Any, v: Any, g: Any, w: Any) -> Any:
+    """All pairs of isotropic normals by one product."""
+    return CASES["mls isotropic"].dense(torch, (q, v), (g, w))
+
+
+def mls_diagonal(q: Any, v: Any, g: Any, w: Any) -> Any:
+    """Pairs of diagonal normals."""
+    return CASES["mls diagonal"].pair(torch, (q, v), (g, w))
 
 
 def in_tf32(run: Run) -> Any:
@@ -43,13 +50,7 @@ def in_tf32(run: Run) -> Any:
         torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """torch.compile for one shape: one expression serves many rows, and is compiled anew in each."""
-    torch._dynamo.reset()
-    return torch.compile(function, dynamic=False)
-
-
-def of_copy(share: float, moved: float) -> dict[str, float | None]:
+def of_copy(share: float, moved: float) -> Goals:
     """The goal of at least so much of the rate of a copy, for a call that moves so many bytes."""
     return {COPY: moved / COPIED / share}
 
@@ -61,15 +62,9 @@ def copy(m: Device) -> Side:
     return Side(lambda: y.copy_(x), work=2 * x.nbytes)
 
 
-def mls(q: Any, v: Any, g: Any, w: Any) -> Any:
-    """All pairs of isotropic normals by one product."""
-    apart, s = (q * q).sum(1)[:, None] + (g * g).sum(1) - 2 * q @ g.T, v[:, None] + w
-    return -0.5 * (apart / s + q.shape[1] * (2 * math.pi * s).log())
-
-
-def mls_diagonal(q: Any, v: Any, g: Any, w: Any) -> Any:
-    s = v + w
-    return -0.5 * ((q - g) ** 2 / s + s.log() + math.log(2 * math.pi)).sum(-1)
+def diagonal(m: Device, rows: int, dim: int) -> tuple[Any, Any]:
+    """The fields of diagonal normals."""
+    return m.normal(rows, dim), m.uniform(rows, dim) + 0.1
 
 
 # ---- the first call --------------------------------------------------------------------------------------------------
@@ -112,8 +107,7 @@ def rerank(m: Device) -> Rows:
 def rerank_into(m: Device, rows: int, dim: int, queries: int, count: int, halves: bool) -> Rows:
     """In float32 and, where it is asked for, from halves: so much faster than torch.compile, near to memory's rate."""
     k, ids = min(10, count), m.choose(rows, queries, count)
-    mu, var = m.normal(rows, dim), m.uniform(rows, dim) + 0.1
-    q, v = m.normal(queries, dim), m.uniform(queries, dim) + 0.1
+    (mu, var), (q, v) = diagonal(m, rows, dim), diagonal(m, queries, dim)
     fused = compiled(lambda q, v, mu, var: mls_diagonal(q[:, None], v[:, None], mu[ids], var[ids]).topk(k))
     for dtype, faster in ((torch.float32, 1.5 if halves else 1.0), (torch.float16, 3.0))[: 1 + halves]:
         gallery = pe.prepare(pe.Normal(mu.to(dtype), var.to(dtype)))
@@ -129,25 +123,30 @@ def rerank_into(m: Device, rows: int, dim: int, queries: int, count: int, halves
         yield Row(work, sides, same, rate="GB/s")
 
 
-def agree(own: Any, *others: Any, tolerance: float = 1e-4) -> None:
-    """The scores of rankings, where the second is of the same score and did run."""
-    if own is not None and others[0] is not None:
-        close(others[0][0], own.scores, tolerance=tolerance)
+def agree(ours: Any, other: Any, *_: Any, tolerance: float = 1e-4) -> None:
+    """The scores, or first gradients, of two sides, where the second is of the same score and both did run."""
+    if ours is not None and other is not None:
+        got, want = (x[0] if isinstance(x, tuple) else x for x in (ours, other))
+        close(want, got, tolerance=tolerance)
 
 
 # ---- exact search ----------------------------------------------------------------------------------------------------
 
 
+GALLERIES = ((1_000_000, 128), (1_000_000, 512), (500_000, 768))
+PLAIN = "torch's product and topk"
+
+
 def search(m: Device) -> Rows:
     """Whole galleries in float32, by scores of one product and by diagonal MLS."""
-    for rows, dim in ((1_000_000, 128), (1_000_000, 512), (500_000, 768)):
+    for rows, dim in GALLERIES:
         yield from of_gallery(m, m.size(rows), dim, torch.float32)
     yield by_divisions(m, m.size(200_000), 512)
 
 
 def halves(m: Device) -> Rows:
     """The same galleries in halves."""
-    for rows, dim in ((1_000_000, 128), (1_000_000, 512), (500_000, 768)):
+    for rows, dim in GALLERIES:
         yield from of_gallery(m, m.size(rows), dim, torch.float16)
 
 
@@ -167,14 +166,12 @@ def of_gallery(m: Device, rows: int, dim: int, dtype: Any) -> Rows:
                 **plain_points(q, mu, 10),
             }
             work = f"search cosine, {len(q)} into {rows:,} x {dim}, top-10"
-            yield Row(work, sides, lambda own, plain, *_: agree(own, plain, tolerance=TF32))
+            yield Row(work, sides, partial(agree, tolerance=TF32))
 
 
-def within(queries: int) -> dict[str, float | None]:
+def within(queries: int) -> Goals:
+    """What a search may take beside the products alone."""
     return {PRODUCTS: 1.15 if queries <= 32 else 1.5, PLAIN: None}
-
-
-PLAIN = "torch's product and topk"
 
 
 def plain_points(q: Any, mu: Any, k: int) -> dict[str, Run]:
@@ -198,7 +195,7 @@ def isotropic(m: Device, mu: Any, var: Any, gallery: Any, queries: int, k: int) 
     (rows, dim), q, v = mu.shape, m.directions(queries, mu.shape[1]), m.uniform(queries) * 0.01 + 0.001
     k = min(k, rows)
     run, exact = partial(pe.search, pe.Normal(q, v), gallery, k), "torch's mls and topk, tf32"
-    sides: dict[str, Side | Run] = {"peaccel": Side(run, within(queries))}
+    sides: Sides = {"peaccel": Side(run, within(queries))}
     if mu.dtype == torch.float32:
         sides[exact] = partial(in_tf32, lambda: mls(q, v, mu, var).topk(k))
     sides |= plain_points(q, mu, k)
@@ -215,8 +212,7 @@ def isotropic(m: Device, mu: Any, var: Any, gallery: Any, queries: int, k: int) 
 def by_divisions(m: Device, rows: int, dim: int) -> Row:
     """Diagonal MLS, which no product gives."""
     queries = m.size(256)
-    mu, var = m.normal(rows, dim), m.uniform(rows, dim) + 0.1
-    q, v = m.normal(queries, dim), m.uniform(queries, dim) + 0.1
+    (mu, var), (q, v) = diagonal(m, rows, dim), diagonal(m, queries, dim)
     run = partial(pe.search, pe.Normal(q, v), pe.prepare(pe.Normal(mu, var)), 10)
     fused = compiled(mls_diagonal)
 
@@ -267,28 +263,18 @@ def with_gradients(m: Device, n: int, items: int, dim: int) -> Rows:
     """Draws forward and backward; the goals in milliseconds are for 128 dimensions."""
     up, mu, kappa = m.normal(n, items, dim), m.directions(items, dim), m.uniform(items) * 500 + 5
     var = m.uniform(items, dim) + 0.1
-    leaves = [x.requires_grad_() for x in (mu, kappa, var)]
-
-    def by_torch() -> Any:
-        return mu + var.sqrt() * torch.randn(n, items, dim, device=m.name)
-
-    def both(draw: Run, *inputs: Any) -> Run:
-        return partial(gradients, draw, inputs, up)
-
-    for name, draw, inputs, goal, peers in (
-        ("vMF", partial(pe.sample, pe.VonMisesFisher(mu, kappa), n, seed=1), leaves[:2], 0.2, {}),
-        ("normal", partial(pe.sample, pe.Normal(mu, var), n, seed=1), leaves[::2], 0.25, {"torch": by_torch}),
+    mu, kappa, var = (x.requires_grad_() for x in (mu, kappa, var))
+    randn = partial(torch.randn, n, items, dim, device=m.name)
+    for name, d, inputs, goal, peers in (
+        ("vMF", pe.VonMisesFisher(mu, kappa), (mu, kappa), 0.2e-3, {}),
+        ("normal", pe.Normal(mu, var), (mu, var), 0.25e-3, {"torch": lambda: mu + var.sqrt() * randn()}),
     ):
-        wanted = {GOAL: goal / 1e3} if dim == 128 else {}
-        others = {name: both(peer, *inputs) for name, peer in peers.items()}
-        randn = {"torch.randn": partial(torch.randn, n, items, dim, device=m.name)}
-        goals = {**dict.fromkeys(randn), **dict.fromkeys(wanted, 1.0), **dict.fromkeys(others)}
-        sides = {"peaccel": Side(both(draw, *inputs), goals), **others, **randn, **wanted}
+        wanted = {GOAL: goal} if dim == 128 else {}
+        others = {peer: partial(gradients, draw, inputs, up) for peer, draw in peers.items()}
+        goals = {"torch.randn": None, **dict.fromkeys(wanted, 1.0), **dict.fromkeys(others)}
+        run = partial(gradients, partial(pe.sample, d, n, seed=1), inputs, up)
+        sides = {"peaccel": Side(run, goals), **others, "torch.randn": randn, **wanted}
         yield Row(f"forward + backward of {name} samples, {n} x {items:,}, D={dim}", sides)
-
-
-def gradients(scores: Run, inputs: Any, up: Any) -> Any:
-    return torch.autograd.grad(scores(), inputs, up)
 
 
 # ---- all pairs -------------------------------------------------------------------------------------------------------
@@ -297,7 +283,7 @@ def gradients(scores: Run, inputs: Any, up: Any) -> Any:
 def all_pairs(m: Device) -> Rows:
     """Matrices of scores, alone and with their gradients, beside torch.compile and the products that they take."""
     for n, dim in ((256, 128), (1024, 128), (4096, 128), (4096, 512)):
-        yield from square(m, m.size(n), dim, diagonal=n <= 1024)
+        yield from square(m, m.size(n), dim, diagonals=n <= 1024)
     queries, rows, dim = m.size(4096), m.size(65_536), 512
     q, g = m.directions(queries, dim), m.directions(rows, dim)
     a, b = (pe.VonMisesFisher(x, 10 ** (2 + m.uniform(len(x)))) for x in (q, g))
@@ -305,78 +291,51 @@ def all_pairs(m: Device) -> Rows:
     yield Row(f"all pairs vMF mls, {queries:,} x {rows:,}, D={dim}", sides)
 
 
-def square(m: Device, n: int, dim: int, diagonal: bool) -> Rows:
-    """Of one size: isotropic MLS, cosine, vMF MLS and, where a user would write it, diagonal MLS."""
+def square(m: Device, n: int, dim: int, diagonals: bool) -> Rows:
+    """Isotropic MLS, cosine, vMF MLS and, where a user would write it, diagonal MLS of one size.
+
+    The scores alone, and scores and gradients; the goals hold for both.
+    """
     q, g = (m.directions(n, dim).requires_grad_() for _ in range(2))
     v, w, k, c = ((m.uniform(n) * scale + low).requires_grad_() for scale, low in ((1, 0.1),) * 2 + ((500, 50),) * 2)
-    fused, form = compiled(mls), partial(both_ways, m, n, dim)
-
-    def by_torch() -> Any:
-        return fused(q, v, g, w)
-
-    def product() -> Any:
-        return q @ g.T
-
-    own: Run = lambda: pe.pairwise(pe.Normal(q, v), pe.Normal(g, w), "mls")  # noqa: E731
-    yield from form("isotropic mls", own, [q, v, g, w], by_torch, {COMPILED: 1.0}, (product, [q, g]))
-    own = lambda: pe.pairwise(pe.Point(q), pe.Point(g), "cosine")  # noqa: E731
-    yield from form("cosine", own, [q, g], lambda: normalised(q) @ normalised(g).T, {"torch": 1.0}, (product, [q, g]))
-    own = lambda: pe.pairwise(pe.VonMisesFisher(q, k), pe.VonMisesFisher(g, c), "mls")  # noqa: E731
-    yield from form("vMF mls", own, [q, k, g, c], None, {PRODUCTS: 1.3}, (product, [q, g]))
-    if diagonal:
+    up, normalised = m.normal(n, n), torch.nn.functional.normalize
+    forms = [
+        ("isotropic mls", pe.Normal, (q, v, g, w), {COMPILED: 1.0}, compiled(mls)),
+        ("cosine", pe.Point, (q, g), {"torch": 1.0}, lambda q, g: normalised(q) @ normalised(g).T),
+        ("vMF mls", pe.VonMisesFisher, (q, k, g, c), {PRODUCTS: 1.3}, None),
+    ]
+    if diagonals:
         v, w = ((m.uniform(n, dim) + 0.1).requires_grad_() for _ in range(2))
         by_pairs = compiled(lambda q, v, g, w: mls_diagonal(q[:, None], v[:, None], g, w))
-        own = lambda: pe.pairwise(pe.Normal(q, v), pe.Normal(g, w), "mls")  # noqa: E731
-        peer: Run = lambda: by_pairs(q, v, g, w)  # noqa: E731
-        yield from form("diagonal mls", own, [q, v, g, w], peer, {COMPILED: 0.5}, None)
-
-
-def both_ways(
-    m: Device,
-    n: int,
-    dim: int,
-    name: str,
-    own: Run,
-    inputs: list[Any],
-    peer: Run | None,
-    goals: dict[str, float | None],
-    product: tuple[Run, list[Any]] | None,
-) -> Rows:
-    """A row of the scores alone and one of scores and gradients; the goals hold for both."""
-    up, named = m.normal(n, n), next(iter(goals))
-
-    def alone(run: Run) -> Any:
-        with torch.no_grad():
-            return run()
-
-    def same(mine: Any, *others: Any) -> None:
-        if peer is not None and mine is not None and others[0] is not None:
-            mine, other = (x[0] if isinstance(x, tuple) else x for x in (mine, others[0]))
-            close(other, mine, tolerance=1e-3)
-
-    for how, wrap in (
-        ("", lambda run, _: partial(alone, run)),
-        ("forward + backward of ", lambda run, leaves: partial(gradients, run, leaves, up)),
-    ):
-        sides = {"peaccel": Side(wrap(own, inputs), goals)}
+        forms.append(("diagonal mls", pe.Normal, (q, v, g, w), {COMPILED: 0.5}, by_pairs))
+    for name, of, inputs, goals, peer in forms:
+        runs = {"peaccel": (partial(scores, name.split()[-1], of, *inputs), inputs)}
         if peer is not None:
-            sides[named] = wrap(peer, inputs)
-        if product is not None:
-            sides[PRODUCTS] = wrap(*product)
-        yield Row(f"{how}all pairs {name}, {n:,} x {n:,}, D={dim}", sides, same)
+            runs[next(iter(goals))] = (partial(peer, *inputs), inputs)
+        if name != "diagonal mls":
+            runs[PRODUCTS] = (lambda: q @ g.T, (q, g))
+        for how, wrap in (
+            ("", lambda run, _: partial(without_gradient, run)),
+            ("forward + backward of ", lambda run, leaves: partial(gradients, run, leaves, up)),
+        ):
+            sides: Sides = {side: wrap(*run) for side, run in runs.items()}
+            sides["peaccel"] = Side(sides["peaccel"], goals)
+            same = partial(agree, tolerance=1e-3) if peer is not None else lambda *results: None
+            yield Row(f"{how}all pairs {name}, {n:,} x {n:,}, D={dim}", sides, same)
+
+
+def scores(score: str, of: Any, *inputs: Any) -> Any:
+    """All pairs of two sides, whose fields are the inputs."""
+    half = len(inputs) // 2
+    return pe.pairwise(of(*inputs[:half]), of(*inputs[half:]), score)
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------
 
-DIM, IMAGES, CLASSES = 128, 4, 100_000
-Make = Callable[[], Any]
-LOSSES: dict[str, tuple[Make, Any, str]] = {
-    "NegativeMLS": (ours.NegativeMLS, plain_losses.negative_mls, "isotropic"),
-    "MultiSimilarity": (ours.MultiSimilarity, plain_losses.multi_similarity, "point"),
-    "ScoreNCE mls": (partial(ours.ScoreNCE, "mls", temperature=float(DIM)), plain_losses.score_nce, "isotropic"),
-    "Triplet": (ours.Triplet, plain_losses.triplet, "point"),
-    "ArcFace, 100,000 classes": (partial(ours.ArcFace, DIM, CLASSES), plain_losses.arcface, "point"),
-    "HIB": (ours.HIB, None, "isotropic"),
+LOSSES = {
+    "NegativeMLS": PAIRED["NegativeMLS isotropic"],
+    **{name: PAIRED[name] for name in ("MultiSimilarity", "ScoreNCE mls", "Triplet", "ArcFace, 100,000 classes")},
+    "HIB": Peer(HIB, None, "isotropic"),
 }
 HIB_MS, QUICK = {1024: 2.0, 4096: 30.0}, "the goal of a graph"
 
@@ -390,39 +349,39 @@ def losses(m: Device) -> Rows:
 
 def one_loss(m: Device, name: str, batch: int) -> Row:
     """A forward and a backward of one loss; compiled as well at 256 and 4096 items."""
-    make, statement, kind = LOSSES[name]
-    items = max(2, m.size(batch) // IMAGES) * IMAGES
-    loss, labels = make().to(m.name), torch.arange(items // IMAGES, device=m.name).repeat_interleave(IMAGES)
+    peer, items = LOSSES[name], max(2, m.size(batch) // IMAGES) * IMAGES
+    loss, labels = peer.make().to(m.name), torch.arange(items // IMAGES, device=m.name).repeat_interleave(IMAGES)
     leaves = [m.directions(items, DIM).requires_grad_()]
-    if kind == "isotropic":
+    if peer.kind == "isotropic":
         leaves.append((m.uniform(items) * 0.01 + 0.001).requires_grad_())
-    of, inputs = pe.Normal if kind == "isotropic" else pe.Point, [*leaves, *loss.parameters()]
+    inputs = [*leaves, *loss.parameters()]
 
     def step(value: Run) -> Run:
         return lambda: torch.autograd.grad(value().sum(), inputs, allow_unused=True)
 
-    own: Run = lambda: loss(of(*leaves), labels)  # noqa: E731
-    sides: dict[str, Side | Run | float] = {}
-    goals: dict[str, float | None] = {}
-    if statement is not None:
-        plain = partial(statement, loss, leaves, labels)
+    def value() -> Any:
+        return loss(distribution(peer.kind, leaves), labels)
+
+    sides: Sides = {}
+    goals: Goals = {}
+    if peer.plain is not None:
+        plain = partial(peer.plain, loss, leaves, labels)
         goals, sides["plain torch"] = {"plain torch": 1.0}, step(plain)
         if batch in (256, 4096):
             sides["plain torch, compiled"] = step(compiled(plain))
-            sides["peaccel, compiled"] = Side(step(compiled(own)), {"plain torch, compiled": None})
+            sides["peaccel, compiled"] = Side(step(compiled(value)), {"plain torch, compiled": None})
     elif batch in HIB_MS:
         goals[GOAL], sides[GOAL] = 1.0, HIB_MS[batch] / 1e3
     if not m.rehearse:
-        replayed: dict[str, float | None] = {"peaccel": None}
+        replayed: Goals = {"peaccel": None}
         if batch == 256:
             replayed[QUICK], sides[QUICK] = 1.0, 0.15e-3
-        sides["peaccel, replayed"] = Side(Replayed(step(own)), replayed)
-    sides = {"peaccel": Side(step(own), goals or {"peaccel, replayed": None}), **sides}
+        sides["peaccel, replayed"] = Side(Replayed(step(value)), replayed)
+    sides = {"peaccel": Side(step(value), goals or {"peaccel, replayed": None}), **sides}
 
     def same(*results: Any) -> None:
-        if statement is not None:
-            with torch.no_grad():
-                close(plain(), own(), tolerance=1e-3)
+        if peer.plain is not None:
+            close(without_gradient(plain), without_gradient(value), tolerance=1e-3)
 
     return Row(f"loss {name}, {items} items, forward + backward", sides, same)
 
@@ -434,6 +393,7 @@ class Replayed:
         self.run, self.graph = run, None
 
     def __call__(self) -> None:
+        """The call."""
         if self.graph is None:
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from benches import ONE_THREAD
-from benches.data import fields, optional, pe
+from benches.data import DIM, ROWS, candidates, fields, gallery, optional, pe, prepared, queries
 from benches.peers import torch
-from benches.rows.neighbours import DIM, ROWS, K, candidates, gallery, prepared, queries
+from benches.rows.retrieval import K
 from benches.table import Row, Run, Side, beside, equal
 
 
@@ -32,7 +32,8 @@ def imports(quick: bool) -> Iterator[Row]:
 # ---- threads ---------------------------------------------------------------------------------------------------------
 
 
-def on(threads: int, run: Run, choose: Callable[[int], None]) -> Any:
+def on(threads: int, run: Run, choose: Callable[[int], None] = pe.set_num_threads) -> Any:
+    """A call on so many threads."""
     choose(threads)
     try:
         return run()
@@ -55,15 +56,15 @@ def on_two(name: str, run: Run, limit: float | None, choose: Callable[[int], Non
 
 def threads(quick: bool) -> Iterator[Row]:
     """Little work must not get slower, much should gain more than the noise; torch's product says what there is."""
-    q, own = queries("diagonal"), prepared("diagonal")
+    q, ready = queries("diagonal"), prepared("diagonal")
     a, b = gallery("diagonal")[: ROWS // 2], gallery("diagonal")[ROWS // 2 :]
     for n in (2, 8, 16):
-        yield on_two(f"rerank {n} x 100", partial(pe.rerank, q[:n], own, candidates(n), K), 1.0)
+        yield on_two(f"rerank {n} x 100", partial(pe.rerank, q[:n], ready, candidates(n), K), 1.0)
     yield on_two("pairwise 4 x 64", partial(pe.pairwise, q[:4], gallery("diagonal")[:64]), 1.0)
     for kind in ("isotropic", "diagonal"):
         yield on_two(f"prepare {kind}", partial(pe.prepare, gallery(kind)), 0.8)
     yield on_two(f"kl diagonal, {len(a):,}", partial(pe.kl, a, b), 0.8)
-    yield on_two("rerank 1 x 50,000", partial(pe.rerank, q[:1], own, candidates(1, 50_000), K), 0.8)
+    yield on_two("rerank 1 x 50,000", partial(pe.rerank, q[:1], ready, candidates(1, 50_000), K), 0.8)
     isotropic = partial(pe.search, queries("isotropic"), prepared("isotropic"), K)
     yield on_two(f"search isotropic mls, 256 into {ROWS:,} x {DIM}", isotropic, None)
     near, some, large = (prepared("diagonal", "mls", n) for n in (8192, 32_768, 50_000 if quick else 400_000))
@@ -82,6 +83,9 @@ def threads(quick: bool) -> Iterator[Row]:
 # ---- halves ----------------------------------------------------------------------------------------------------------
 
 
+ERRORS = ("median error of the length", "rms error of vMF mls")
+
+
 def halves(quick: bool) -> Iterator[Row]:
     """Directions in halves as `prepare` rounds them beside rounding to nearest: lengths, vMF mls; and its time."""
     rows, ml_dtypes = 2000 if quick else 20_000, optional("ml_dtypes")
@@ -91,10 +95,8 @@ def halves(quick: bool) -> Iterator[Row]:
         want = pe.pairwise(d[:256], d)
         for dtype, of in {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}.items():
             kept, nearest = (rounding(items, d, want) for items in (pe.prepare(d, dtype=dtype).distribution, d.to(of)))
-            for what, own, plain in zip(
-                ("median error of the length", "rms error of vMF mls"), kept, nearest, strict=True
-            ):
-                yield beside(f"{what}, D = {dim}, {dtype}", own, {"rounding to nearest": plain}, unit="")
+            for what, ours, plain in zip(ERRORS, kept, nearest, strict=True):
+                yield beside(f"{what}, D = {dim}, {dtype}", ours, {"rounding to nearest": plain}, unit="")
             peers = {"rounding to nearest": partial(d.to, of)}
             sides = {"peaccel prepare": Side(partial(pe.prepare, d, dtype=dtype), dict.fromkeys(peers)), **peers}
             yield Row(f"prepare directions, D = {dim}, {dtype}", sides, per=(rows, "row"))
@@ -122,7 +124,7 @@ def shards(quick: bool) -> Iterator[Row]:
                 here = "peaccel in one process, two threads"
                 sides = {
                     "two shards": Side(partial(sharded.search, q, K), {here: None}),
-                    here: partial(on, 2, search, pe.set_num_threads),
+                    here: partial(on, 2, search),
                 }
                 yield Row(f"search in shards, 64 into {size:,} x {DIM}, top-{K}", sides, equal, threads=2)
     finally:

@@ -10,21 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from benches.data import Arrays, distribution, fields, pe
-from benches.peers import CASES, CHECKED, compact, doubled, faiss, rescored
+from benches.data import Arrays, distribution, doubled, fields, pe
+from benches.peers import CASES, CHECKED, compact, faiss, rescored, squared
+from benches.recall import share
 from benches.rows.retrieval import K
-from benches.table import Row, Side, beside, close, first
+from benches.table import Row, Side, beside, first
 
 DIM, SHORTLIST = 128, 100
 JUDGED = 256  # queries whose recall is counted
 MISSED, ADDED = {"the goal": 0.01}, {"the goal": 50e-6}
 HNSW_BUDGET = 600.0  # seconds
-
-
-def data(rows: int) -> tuple[Arrays, Arrays]:
-    """A gallery and 1024 queries, unit means in clusters."""
-    classes = rows // 200  # more members than the shortlist: smaller clusters tear the graph, fast and wrong
-    return fields("diagonal", rows, DIM, 2, classes), fields("diagonal", 1024, DIM, 1, classes)
 
 
 def hnsw(mu: np.ndarray) -> Any:
@@ -58,27 +53,29 @@ def looked_at(index: Any, queries: np.ndarray) -> float:
     stats = faiss.cvar.hnsw_stats if graph else faiss.cvar.indexIVF_stats
     stats.reset()
     index.search(queries, SHORTLIST)
-    return stats.ndis / len(queries) + (0 if graph else index.nlist)  # type: ignore[no-any-return]
+    return stats.ndis / len(queries) + (0 if graph else index.nlist)
 
 
 def main_job(quick: bool) -> Iterator[Row]:
     """The best ten of the shortlist beside the index's own search for it, for indexes over the means."""
     rows = 20_000 if quick else 1_000_000
-    g, q = data(rows)
-    true = None
+    classes = rows // 200  # more members than the shortlist: smaller clusters tear the graph, fast and wrong
+    g, q = fields("diagonal", rows, DIM, 2, classes), fields("diagonal", 1024, DIM, 1, classes)
+    queries, true = distribution("diagonal", q), None
     for build in (hnsw, ivf):
-        index = build(g[0])
+        index, name = build(g[0]), build.__name__.upper()
         g = tuple(x[: index.ntotal] for x in g)
-        reranker = pe.FaissReranker(index, distribution("diagonal", g), score="mls")
-        name, of = build.__name__.upper(), f"{build.__name__.upper()} over {len(g[0]):,} x {DIM}"
+        reranker, of = pe.FaissReranker(index, distribution("diagonal", g), score="mls"), f"{len(g[0]):,} x {DIM}"
         for batch, limit in ((1, None), (256, 1.25)):
             yield both(name, index, reranker, (g, q), batch, limit)
-        yield added(of, index, reranker, q, 200 if quick else 2000)
-        queries = distribution("diagonal", q)[:JUDGED]
-        true = pe.search(queries, reranker.gallery, K).ids if true is None else true
-        yield missed(of, "means", true, reranker.search(queries, K, shortlist=SHORTLIST).ids)
-    del g, index, reranker
-    yield from first_stages(rows // 5)
+        beyond = added(index, reranker, queries, 200 if quick else 2000)
+        work = f"added to the index's part of a call, {name} over {of}, shortlist {SHORTLIST}, Q=1"
+        yield beside(work, beyond, ADDED)
+        few = queries[:JUDGED]
+        true = pe.search(few, reranker.gallery, K).ids if true is None else true
+        missed = 1 - share(true, reranker.search(few, K, shortlist=SHORTLIST).ids)
+        work = f"missed of the {K} best by mls, {name} over {of}, shortlist {SHORTLIST}, first stage: means"
+        yield beside(work, missed, MISSED, unit="")
 
 
 def both(name: str, index: Any, reranker: Any, data: tuple[Arrays, Arrays], batch: int, limit: float | None) -> Row:
@@ -92,8 +89,7 @@ def both(name: str, index: Any, reranker: Any, data: tuple[Arrays, Arrays], batc
     def same(ranking: Any, found: Any) -> None:
         few = tuple(doubled(x[:CHECKED]) for x in half[0])
         first(rescored(CASES["mls diagonal"])(np, few, *compact(g, ranking.ids[:CHECKED])), ranking)
-        d = doubled(batches[0][0][:CHECKED, None]) - doubled(g[0][found[1][:CHECKED]])
-        close((d * d).sum(-1), found[0][:CHECKED])
+        first(squared(doubled(batches[0][0][:CHECKED, None]), doubled(g[0][found[1][:CHECKED]])), found)
 
     alone, work = f"faiss {name} alone", batch * 4.0 * DIM * looked_at(index, q[0])
     sides = {
@@ -104,8 +100,8 @@ def both(name: str, index: Any, reranker: Any, data: tuple[Arrays, Arrays], batc
         ),
         alone: Side(lambda: index.search(next(plain)[0], SHORTLIST), work=work),
     }
-    work_name = f"main job, {name} over {len(g[0]):,} x {DIM}, shortlist {SHORTLIST}, Q={batch}"
-    return Row(work_name, sides, same, (batch, "query"), rate="GB/s", seconds=3)
+    name = f"main job, {name} over {len(g[0]):,} x {DIM}, shortlist {SHORTLIST}, Q={batch}"
+    return Row(name, sides, same, (batch, "query"), rate="GB/s", seconds=3)
 
 
 class Timed:
@@ -115,52 +111,23 @@ class Timed:
         self.index, self.d, self.ntotal, self.seconds = index, index.d, index.ntotal, 0.0
 
     def search(self, *args: Any, **kwargs: Any) -> Any:
+        """The index's search."""
         start = time.perf_counter()
         found = self.index.search(*args, **kwargs)
         self.seconds = time.perf_counter() - start
         return found
 
 
-def added(of: str, index: Any, reranker: Any, q: Arrays, rounds: int) -> Row:
-    """The time of a call for one query beyond the index's own part of it.
+def added(index: Any, reranker: Any, queries: Any, rounds: int) -> float:
+    """The median time of a call for one query beyond the index's part of it.
 
     The difference of two calls, with and without the reranker, would be lost in the noise between runs.
     """
-    timed = Timed(index)
+    timed, beyond = Timed(index), []
     reranker = pe.FaissReranker(timed, reranker.gallery, score="mls")
-    beyond = []
     for i in range(rounds):
         start = time.perf_counter()
-        query = distribution("diagonal", tuple(x[i % len(x)][None] for x in q))
+        query = distribution("diagonal", tuple(x[i % len(x)][None] for x in queries.arrays))
         reranker.search(query, K, shortlist=SHORTLIST)
         beyond.append(time.perf_counter() - start - timed.seconds)
-    return beside(
-        f"added to the index's part of a call, {of}, shortlist {SHORTLIST}, Q=1", float(np.median(beyond)), ADDED
-    )
-
-
-def first_stages(rows: int) -> Iterator[Row]:
-    """The share of the true best ten that neither first stage of `FaissReranker.build` finds.
-
-    Galleries are smaller than above: surrogate features are three times as wide as means, and their graphs as costly.
-    """
-    g, q = (distribution("diagonal", x) for x in data(rows))
-    queries, lists = q[:JUDGED], rows // 250
-    true = pe.search(queries, g, K).ids
-    for name, factory, params in (
-        ("HNSW", "HNSW32", faiss.SearchParametersHNSW(efSearch=2 * SHORTLIST)),
-        ("IVF", f"IVF{lists},Flat", faiss.SearchParametersIVF(nprobe=-(-lists // 64))),
-    ):
-        for first_stage in ("cosine", "surrogate"):
-            faiss.omp_set_num_threads(2)
-            reranker = pe.FaissReranker.build(g, factory, first_stage=first_stage)
-            faiss.omp_set_num_threads(1)
-            found = reranker.search(queries, K, shortlist=SHORTLIST, params=params).ids
-            yield missed(f"{name} over {rows:,} x {DIM}", first_stage, true, found)
-
-
-def missed(of: str, first_stage: str, true: np.ndarray, found: np.ndarray) -> Row:
-    """How much of the true best ten is not found."""
-    share = 1 - float(np.mean([np.isin(t, f).mean() for t, f in zip(true, found, strict=True)]))
-    work = f"missed of the {K} best by mls, {of}, shortlist {SHORTLIST}, first stage: {first_stage}"
-    return beside(work, share, MISSED, unit="")
+    return float(np.median(beyond))

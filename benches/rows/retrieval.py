@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benches.blas import DefaultFlatIP
-from benches.data import PRIOR, clusters, distribution, fields, pe
+from benches.data import candidates, clusters, distribution, doubled, fields, items, pe
 from benches.peers import (
     CASES,
     CHECKED,
     best,
-    bind,
-    candidates,
+    by_torch,
     compact,
     compiled,
-    doubled,
-    faiss,
     flat_index,
-    llr_by_dots,
     pairwise,
     products_by_id,
     rescored,
+    tensors,
     top,
     torch,
     truth,
 )
 from benches.recall import digits
-from benches.table import FASTEST, Plausible, Row, Side, around, close, equal, first
+from benches.table import FASTEST, Plausible, Row, Run, Side, around, equal, expected, first
 
 K = 10
-FLAT, DEFAULT = "faiss IndexFlatIP at its best", "faiss IndexFlatIP at its default"
+FLAT, SCIPY = "faiss IndexFlatIP at its best", "numpy and scipy"
 COMPILED, EAGER, BY_ID = "torch.compile", "torch eager", "faiss inner products by id"
-MLS = "peaccel mls, prepared"
+MLS, PREPARED, RAW = "peaccel mls, prepared", "peaccel, prepared", "peaccel, raw arrays"
+CODES, HALF = "peaccel, with codes", "peaccel, prepared in float16"
+LAYOUTS: dict[str, dict[str, Any]] = {PREPARED: {}, CODES: {"codes": True}, HALF: {"dtype": "float16"}}
+READ = {CODES: 1 / 4, HALF: 1 / 2}  # of the bytes of float32
 
 # On another machine: torch.compile / faiss.fvec_inner_products_by_idx (one row of the two: half the bytes). At D = 128
 # the geometric mean of that machine's 601 / 142 and of 726 / 78 on an Intel Xeon with AVX-512.
@@ -45,94 +44,68 @@ RERANK_RELATION = {128: 6.3, 512: 1247 / 364}
 SEARCH_RELATION = {128: 11.2 / 4.68, 512: 19.5 / 14.5}
 
 
+def by_parts(scores: Callable[..., Any], size: int, q: Any, *parts: Any) -> Any:
+    """The ten best by a score in torch of so many queries at a time; `parts` have a row for each query."""
+    starts = range(0, len(q[0]), size)
+    found = [scores(tuple(x[i : i + size] for x in q), *(x[i : i + size] for x in parts)) for i in starts]
+    return torch.topk(torch.cat(found), K)
+
+
 # ---- candidates ------------------------------------------------------------------------------------------------------
 
 
 def rerank(quick: bool) -> Iterator[Row]:
-    """The ten best of random candidates, by several scores; and equal rows."""
-    few = 20_000
-    yield diagonal_candidates(few if quick else 1_000_000, 128, 100 if quick else 1000, (3, 2, 3.5))
-    yield diagonal_candidates(few if quick else 400_000, 512, 100 if quick else 300, (2.5, 2.3, 4))
-    yield nearest_candidates(few if quick else 400_000, 128, 1.5)
-    yield nearest_candidates(few if quick else 200_000, 512, 2)
-    yield vmf_candidates(few if quick else 200_000, 128, 15)
-    yield vmf_candidates(few if quick else 100_000, 512, 40)
-    yield equal_rows(few if quick else 200_000, 128)
-    yield equal_rows(few if quick else 50_000, 512)
+    """The ten best of random candidates, or of the 1000 nearest means, by several scores; and equal rows."""
+
+    def diagonal(fast: float, plain: float, half: float) -> dict[str, Any]:
+        goals = {PREPARED: {COMPILED: 1 / fast, EAGER: 1 / 7}, RAW: {COMPILED: 1 / plain}, HALF: {COMPILED: 1 / half}}
+        return goals | dict.fromkeys((COMPILED, EAGER, BY_ID))
+
+    def coded(faster: float) -> dict[str, Any]:
+        goals = {CODES: {PREPARED: 1 / faster, COMPILED: None}}
+        return goals | dict.fromkeys((PREPARED, HALF, COMPILED, BY_ID))
+
+    for name, rows, dim, queries, count, sides in (
+        ("mls diagonal", 1_000_000, 128, 1000, 100, diagonal(3, 2, 3.5)),
+        ("mls diagonal", 400_000, 512, 300, 100, diagonal(2.5, 2.3, 4)),
+        ("mls isotropic", 400_000, 128, 64, 1000, coded(1.5)),
+        ("mls isotropic", 200_000, 512, 64, 1000, coded(2)),
+        ("mls vmf", 200_000, 128, 100, 100, {PREPARED: {SCIPY: 1 / 15}, SCIPY: None}),
+        ("mls vmf", 100_000, 512, 100, 100, {PREPARED: {SCIPY: 1 / 40}, SCIPY: None}),
+    ):
+        yield reranked(name, 20_000 if quick else rows, dim, min(queries, 100) if quick else queries, count, sides)
+    for rows, dim in ((200_000, 128), (50_000, 512)):
+        yield equal_rows(20_000 if quick else rows, dim)
 
 
-def diagonal_candidates(rows: int, dim: int, queries: int, faster: tuple[float, float, float]) -> Row:
-    """Diagonal MLS of 100 random candidates for each query; prepared, raw and in halves so much faster than torch."""
-    case, ids = CASES["mls diagonal"], candidates(queries, 100, rows)
-    q, g = fields("diagonal", queries, dim, seed=1), fields("diagonal", rows, dim, seed=2)
+def reranked(name: str, rows: int, dim: int, queries: int, count: int, goals: dict[str, Any]) -> Row:
+    """The ten best of so many candidates for each query; the sides are those that have goals or None."""
+    case = CASES[name]
+    q, g = fields(case.kind, queries, dim, seed=1), fields(case.kind, rows, dim, seed=2)
+    ids = candidates(queries, count, rows)
+    if count == 1000:
+        ids = np.ascontiguousarray(np.argpartition(-(q[0] @ g[0].T), count, axis=1)[:, :count])
     few, of = compact(g, ids[:CHECKED])
-    want, halved = truth(case, q, g, K, ids), truth(case, q, tuple(x.astype(np.float16) for x in few), K, of)
+    halved = truth(case, q, tuple(x.astype(np.float16) for x in few), K, of)
     products = np.einsum("qd,qkd->qk", doubled(q[0][:CHECKED]), few[0].reshape(*of.shape, dim))
-    pq, raw = distribution("diagonal", q), distribution("diagonal", g)
-    tq, tg, tids = tuple(map(torch.from_numpy, q)), tuple(map(torch.from_numpy, g)), torch.from_numpy(ids)
-
-    def chunked() -> Any:
-        score = partial(rescored(case), torch)
-        parts = [score(tuple(x[i : i + 10] for x in tq), tg, tids[i : i + 10]) for i in range(0, queries, 10)]
-        return torch.topk(torch.cat(parts), K)
-
-    def same(prepared: Any, plain: Any, half: Any, compiled: Any, eager: Any, dots: Any) -> None:
-        first(want, prepared, plain, compiled, eager)
-        first(halved, half)
-        close(products, dots[:CHECKED])
-
-    ours, work = partial(pe.rerank, pq, candidates=ids, k=K, score="mls"), 8.0 * dim * ids.size
-    fast, plain, half = (1 / x for x in faster)
-    sides = {
-        "peaccel, prepared": Side(partial(ours, pe.prepare(raw, "mls")), {COMPILED: fast, EAGER: 1 / 7}, work),
-        "peaccel, raw arrays": Side(partial(ours, raw), {COMPILED: plain}, work),
-        "peaccel, prepared in float16": Side(
-            partial(ours, pe.prepare(raw, "mls", dtype="float16")), {COMPILED: half}, work / 2
-        ),
-        COMPILED: Side(bind(COMPILED, best(rescored(case), K), q, g, ids), work=work),
-        EAGER: Side(chunked, work=work),
-        BY_ID: Side(products_by_id(q[0], g[0], ids), work=work / 2),
+    raw, (tq, tg, tids), score = distribution(case.kind, g), tensors((q, g, ids)), best(rescored(case), K)
+    peers: dict[str, Callable[[], Run]] = {
+        COMPILED: lambda: by_torch(score, q, g, ids, compile=True),
+        EAGER: lambda: partial(by_parts, lambda q, ids: rescored(case)(torch, q, tg, ids), 10, tq, tids),
+        BY_ID: lambda: products_by_id(q[0], g[0], ids),
+        # Where the values of scipy's Bessel function do not underflow.
+        SCIPY: lambda: partial(score, np, tuple(map(doubled, q)), tuple(map(doubled, g)), ids),
     }
-    name = f"rerank diagonal mls, {queries} x 100 into {rows:,} x {dim}"
-    known = (around(COMPILED, BY_ID, RERANK_RELATION[dim]),)
-    return Row(name, sides, same, (ids.size, "pair"), rate="GB/s", seconds=8, plausible=known)
-
-
-def nearest_candidates(rows: int, dim: int, faster: float) -> Row:
-    """The best ten of the 1000 means nearest to each query, by isotropic MLS: from codes, and from the means alone."""
-    case, queries, count = CASES["mls isotropic"], 64, 1000
-    q, g = fields("isotropic", queries, dim, seed=1), fields("isotropic", rows, dim, seed=2)
-    ids = np.ascontiguousarray(np.argpartition(-(q[0] @ g[0].T), count, axis=1)[:, :count])
-    want, pq, raw = truth(case, q, g, K, ids), distribution("isotropic", q), distribution("isotropic", g)
-    products = np.einsum("qd,qkd->qk", doubled(q[0][:CHECKED]), doubled(g[0][ids[:CHECKED]]))
-
-    def same(coded: Any, prepared: Any, half: Any, compiled: Any, dots: Any) -> None:
-        first(want, coded, prepared, compiled)
-        close(products, dots[:CHECKED])
-
-    ours, plain, work = partial(pe.rerank, pq, candidates=ids, k=K), "peaccel, prepared", 4.0 * dim * ids.size
-    faster_than = {plain: 1 / faster, COMPILED: None}
-    sides = {
-        "peaccel, with codes": Side(partial(ours, pe.prepare(raw, "mls", codes=True)), faster_than, work / 4),
-        plain: Side(partial(ours, pe.prepare(raw, "mls")), work=work),
-        "peaccel, prepared in float16": Side(partial(ours, pe.prepare(raw, "mls", dtype="float16")), work=work / 2),
-        COMPILED: Side(bind(COMPILED, best(rescored(case), K), q, g, ids), work=work),
-        BY_ID: Side(products_by_id(q[0], g[0], ids), work=work),
-    }
-    name = f"rerank isotropic mls, {queries} x {count} into {rows:,} x {dim}"
-    return Row(name, sides, same, (ids.size, "pair"), rate="GB/s", seconds=3)
-
-
-def vmf_candidates(rows: int, dim: int, faster: float) -> Row:
-    """The best ten of 100 random candidates by vMF MLS; scipy's Bessel function where its values do not underflow."""
-    case, ids = CASES["mls vmf"], candidates(100, 100, rows)
-    q, g = fields("vmf", 100, dim, seed=1), fields("vmf", rows, dim, seed=2)
-    ours = partial(pe.rerank, distribution("vmf", q), pe.prepare(distribution("vmf", g), "mls"), ids, K, "mls")
-    theirs = partial(best(rescored(case), K), np, tuple(map(doubled, q)), tuple(map(doubled, g)), ids)
-    work, peer = 4.0 * dim * ids.size, "numpy and scipy"
-    sides = {"peaccel, prepared": Side(ours, {peer: 1 / faster}, work), peer: Side(theirs, work=work)}
-    same, name = partial(first, truth(case, q, g, K, ids)), f"rerank vmf mls, 100 x 100 into {rows:,} x {dim}"
-    return Row(name, sides, same, (ids.size, "pair"), rate="GB/s", seconds=3)
+    ours, means = partial(pe.rerank, distribution(case.kind, q), candidates=ids, k=K, score="mls"), 4.0 * dim * ids.size
+    work, sides = means * (2 if case.kind == "diagonal" else 1), {}
+    for side, limits in goals.items():
+        laid_out = pe.prepare(raw, "mls", **LAYOUTS[side]) if side in LAYOUTS else raw
+        run = peers[side]() if side in peers else partial(ours, laid_out)
+        sides[side] = Side(run, limits or {}, means if side == BY_ID else work * READ.get(side, 1))
+    same = expected(sides, truth(case, q, g, K, ids), {HALF: halved, BY_ID: products})
+    known = (around(COMPILED, BY_ID, RERANK_RELATION[dim]),) if EAGER in sides else ()
+    work_name, seconds = f"rerank {case.kind} mls, {queries} x {count} into {rows:,} x {dim}", 8 if known else 3
+    return Row(work_name, sides, same, (ids.size, "pair"), rate="GB/s", seconds=seconds, plausible=known)
 
 
 def equal_rows(rows: int, dim: int) -> Row:
@@ -147,11 +120,11 @@ def equal_rows(rows: int, dim: int) -> Row:
 
     sides = {
         "peaccel": Side(ours, {COMPILED: 1 / 2.7}, work),
-        COMPILED: Side(bind(COMPILED, case.pair, a, b), work=work),
+        COMPILED: Side(by_torch(case.pair, a, b, compile=True), work=work),
         "numpy sums of the arrays": Side(stream, work=work),
     }
     name = f"paired diagonal mls, {rows:,} x {dim}"
-    return Row(name, sides, lambda x, y, _: close(want, x[:CHECKED], y[:CHECKED]), (rows, "pair"), rate="GB/s")
+    return Row(name, sides, lambda x, y, _: first(want, x, y), (rows, "pair"), rate="GB/s")
 
 
 # ---- exact search ----------------------------------------------------------------------------------------------------
@@ -168,69 +141,51 @@ def search(quick: bool) -> Iterator[Row]:
 
 def by_products(rows: int, dim: int) -> Iterator[Row]:
     """Scores of one inner product: batches, single queries, long lists; and what preparing costs."""
-    queries, default = 256, DefaultFlatIP(fields("isotropic", rows, dim, seed=2)[0])
-    q, g = fields("isotropic", queries, dim, seed=1), fields("isotropic", rows, dim, seed=2)
-    pq, raw, index = distribution("isotropic", q), distribution("isotropic", g), flat_index(g[0])
-    yield one_product(q, g, index, default)
+    q, g = fields("isotropic", 256, dim, seed=1), fields("isotropic", rows, dim, seed=2)
+    queries, raw, index = distribution("isotropic", q), distribution("isotropic", g), flat_index(g[0])
+    yield one_product(q, g, index)
     prepared, halves = pe.prepare(raw, "mls"), pe.prepare(raw, "mls", dtype="float16")
-    for batch, k in ((1, K), (32, K), (queries, 100)):
-        part, flat, work = pq[:batch], q[0][:batch], (4.0 if batch == 1 else 2.0 * batch) * rows * dim
+    for batch, k in ((1, K), (32, K), (256, 100)):
+        part, work = queries[:batch], (4.0 if batch == 1 else 2.0 * batch) * rows * dim
         sides = {
-            MLS: Side(partial(pe.search, part, prepared, k, "mls"), {FLAT: None, DEFAULT: None}, work),
+            MLS: Side(partial(pe.search, part, prepared, k, "mls"), {FLAT: None}, work),
             "peaccel mls, in float16": Side(partial(pe.search, part, halves, k, "mls"), {MLS: 1.05}),
-            FLAT: Side(partial(index.search, flat, k), work=work),
-            DEFAULT: Side(partial(default.search, flat, k), work=work),
+            FLAT: Side(partial(index.search, q[0][:batch], k), work=work),
         }
-        how: dict[str, Any] = {"rate": "GB/s" if batch == 1 else "GF/s", "seconds": 3}
-        yield Row(f"search, {batch} into {rows:,} x {dim}, top-{k}", sides, per=(batch * rows, "pair"), **how)
-    default.close()
+        name, rate = f"search, {batch} into {rows:,} x {dim}, top-{k}", "GB/s" if batch == 1 else "GF/s"
+        yield Row(name, sides, per=(batch * rows, "pair"), rate=rate, seconds=3)
     add, size = "faiss IndexFlatIP.add", 4.0 * rows * dim
     sides = {
         "peaccel prepare": Side(partial(pe.prepare, raw, score="mls"), {add: None}, size + 4.0 * rows),
-        add: Side(lambda: faiss.IndexFlatIP(dim).add(g[0]), work=size),
+        add: Side(partial(flat_index, g[0]), work=size),
     }
     yield Row(f"prepare isotropic mls, {rows:,} x {dim}", sides, rate="GB/s")
 
 
-def one_product(q: Any, g: Any, index: Any, default: Any) -> Row:
+def one_product(q: Any, g: Any, index: Any) -> Row:
     """A batch of queries by every score of one inner product."""
-    (queries, dim), rows, llr = q[0].shape, len(g[0]), f"llr:prior_var={PRIOR}"
-    case, pq, raw = CASES["mls isotropic"], distribution("isotropic", q), distribution("isotropic", g)
+    (queries, dim), rows, mls, llr = q[0].shape, len(g[0]), CASES["mls isotropic"], CASES["llr isotropic"]
     vq, vg = fields("vmf", queries, dim, seed=1), fields("vmf", rows, dim, seed=2)
-    few, gallery = tuple(doubled(x[:CHECKED]) for x in q), tuple(map(doubled, g))
-    dots = few[0] @ gallery[0].T
-    want, want_llr, want_vmf = (
-        truth(case, q, g, K),
-        top(llr_by_dots(few, gallery), K),
-        truth(CASES["mls vmf"], vq, vg, K),
-    )
+    pq, raw = distribution("isotropic", q), distribution("isotropic", g)
+    dots = doubled(q[0][:CHECKED]) @ doubled(g[0]).T
     matrix, work = np.empty((queries, rows), np.float32), 2.0 * dim * queries * rows
-    ours, vmf, shown = ({FLAT: limit, DEFAULT: None} for limit in (1.0, 1.1, None))
-
-    def same(
-        mls: Any, by_llr: Any, by_vmf: Any, plain: Any, flat: Any, at_default: Any, compiled: Any, product: Any
-    ) -> None:
-        first(want, mls, plain, compiled)
-        first(want_llr, by_llr)
-        first(want_vmf, by_vmf)
-        first(top(dots, K), flat, at_default)
-        close(dots, product[:CHECKED])
-
-    compiled, sgemm = "torch.compile, top-k", "numpy sgemm alone"
-    by_vmf = partial(pe.search, distribution("vmf", vq), pe.prepare(distribution("vmf", vg), "mls"), K, "mls")
+    by_llr, by_vmf, torchs = "peaccel llr, prepared", "peaccel vmf mls, prepared", "torch.compile, top-k"
+    vmf = partial(pe.search, distribution("vmf", vq), pe.prepare(distribution("vmf", vg), "mls"), K, "mls")
+    sgemm = "numpy sgemm alone"
     sides = {
-        MLS: Side(partial(pe.search, pq, pe.prepare(raw, "mls"), K, "mls"), ours, work),
-        "peaccel llr, prepared": Side(partial(pe.search, pq, pe.prepare(raw, llr), K, llr), ours, work),
-        "peaccel vmf mls, prepared": Side(by_vmf, vmf, work),
-        "peaccel mls, raw": Side(partial(pe.search, pq, raw, K, "mls"), shown, work),
+        MLS: Side(partial(pe.search, pq, pe.prepare(raw, "mls"), K, "mls"), {FLAT: 1.0}, work),
+        by_llr: Side(partial(pe.search, pq, pe.prepare(raw, llr.score), K, llr.score), {FLAT: 1.0}, work),
+        by_vmf: Side(vmf, {FLAT: 1.1}, work),
+        "peaccel mls, raw": Side(partial(pe.search, pq, raw, K, "mls"), {FLAT: None}, work),
         FLAT: Side(partial(index.search, q[0], K), work=work),
-        DEFAULT: Side(partial(default.search, q[0], K), work=work),
-        compiled: Side(bind(COMPILED, best(pairwise(case), K), q, g), work=work),
+        torchs: Side(by_torch(best(pairwise(mls), K), q, g, compile=True), work=work),
         sgemm: Side(partial(np.matmul, q[0], g[0].T, out=matrix), work=work),
     }
+    others = {by_llr: truth(llr, q, g, K), by_vmf: truth(CASES["mls vmf"], vq, vg, K), FLAT: top(dots, K), sgemm: dots}
+    same = expected(sides, truth(mls, q, g, K), others)
     known = (
         Plausible(sgemm, FLAT, 0.7, math.inf, "faiss at 0.7 of numpy's sgemm rate or better"),
-        around(compiled, FLAT, SEARCH_RELATION[dim]),
+        around(torchs, FLAT, SEARCH_RELATION[dim]),
     )
     name = f"search, {queries} into {rows:,} x {dim}, top-{K}"
     return Row(name, sides, same, (queries * rows, "pair"), rate="GF/s", seconds=15, plausible=known)
@@ -239,8 +194,7 @@ def one_product(q: Any, g: Any, index: Any, default: Any) -> Row:
 def above_threshold(rows: int, dim: int) -> Iterator[Row]:
     """All items above a threshold that three of a query reach on average, beside a search for ten."""
     for kind in ("isotropic", "diagonal"):
-        q, g = (distribution(kind, fields(kind, n, dim, seed)) for n, seed in ((256, 1), (rows, 2)))
-        ready = pe.prepare(g, "mls")
+        q, ready = items(kind, 256, dim, 1), pe.prepare(items(kind, rows, dim), "mls")
         best = pe.search(q, ready, 1000, "mls")
         threshold = float(np.sort(best.scores, axis=None)[-3 * len(q)])
 
@@ -257,35 +211,30 @@ def above_threshold(rows: int, dim: int) -> Iterator[Row]:
 
 def by_divisions(rows: int, dim: int) -> Row:
     """Exact search with diagonal MLS: no product of matrices does it."""
-    case, queries, tile = CASES["mls diagonal"], 256, 64
+    case, queries = CASES["mls diagonal"], 256
     q, g = fields("diagonal", queries, dim, seed=1), fields("diagonal", rows, dim, seed=2)
-    pq, raw = distribution("diagonal", q), distribution("diagonal", g)
-    tq, tg = tuple(map(torch.from_numpy, q)), tuple(map(torch.from_numpy, g))
+    raw, (tq, tg) = distribution("diagonal", g), tensors((q, g))
     scores = compiled(lambda a, b: pairwise(case)(torch, a, b))
 
-    def tiled() -> Any:
-        parts = [scores(tuple(x[i : i + tile] for x in tq), tg) for i in range(0, queries, tile)]
-        return torch.topk(torch.cat(parts), K)
+    def of_pfe(a: Any) -> Any:
+        """PFE's own expression, then the halves and constants that it drops."""
+        (m, s), (m2, s2) = (x[:, None] for x in a), tg
+        apart = ((m - m2) ** 2 / (1e-10 + s + s2) + torch.log(s + s2)).sum(-1)
+        return -0.5 * apart - dim / 2 * math.log(2 * math.pi)
 
-    def broadcast() -> Any:
-        """PFE's own expression, eight queries at a time, then the halves and constants that it drops."""
-        out = []
-        for i in range(0, queries, 8):
-            (m, s), (m2, s2) = (x[i : i + 8, None] for x in tq), tg
-            out.append(((m - m2) ** 2 / (1e-10 + s + s2) + torch.log(s + s2)).sum(-1))
-        return torch.topk(-0.5 * torch.cat(out) - dim / 2 * math.log(2 * math.pi), K)
-
+    ours = partial(pe.search, distribution("diagonal", q), k=K, score="mls")
     peer, eager = "torch.compile, top-k", "torch eager, PFE's expression"
     sides = {
-        "peaccel, prepared": Side(
-            partial(pe.search, pq, pe.prepare(raw, "mls"), K, "mls"), {peer: 1 / 8, eager: 1 / 80}
-        ),
-        "peaccel, raw": Side(partial(pe.search, pq, raw, K, "mls"), {peer: None}),
-        peer: tiled,
-        eager: broadcast,
+        PREPARED: Side(partial(ours, pe.prepare(raw, "mls")), {peer: 1 / 8, eager: 1 / 80}),
+        "peaccel, raw": Side(partial(ours, raw), {peer: None}),
+        peer: partial(by_parts, lambda a: scores(a, tg), 64, tq),
+        eager: partial(by_parts, of_pfe, 8, tq),
     }
     name = f"search diagonal mls, {queries} into {rows:,} x {dim}, top-{K}"
     return Row(name, sides, partial(first, truth(case, q, g, K)), (queries * rows, "pair"), seconds=10)
+
+
+# ---- one variance for all items --------------------------------------------------------------------------------------
 
 
 def plda(quick: bool) -> Iterator[Row]:
@@ -304,62 +253,57 @@ def one_variance(dim: int, rows: int) -> Iterator[Row]:
     x, y = (doubled(z)[:, None] for z in (q[:CHECKED], g))
     square = (x - y[:, 0]) ** 2 - share * x**2 - share * y[:, 0] ** 2
     want = 0.5 * np.log((prior + 1.0) ** 2 / (2.0 * prior + 1)).sum() - (weight * square).sum(-1)
-    few = np.take_along_axis(want, ids[:CHECKED], 1)
+    few, diagonal = np.take_along_axis(want, ids[:CHECKED], 1), want[range(CHECKED), range(CHECKED)]
 
-    def row(verb: str, run: Callable[..., Any], count: int, pairs: int, same: Callable[..., None], ready: bool) -> Row:
+    def row(verb: str, run: Callable[..., Any], count: int, pairs: int, want: np.ndarray, ready: bool = False) -> Row:
         points = pe.Normal(q, 1.0), pe.Normal(g[:count], 1.0)
         each = tuple(pe.Normal(d.mu, d.var.copy()) for d in points)
         laid_out = pe.prepare if ready else lambda d, score: d
-        sides: Mapping[str, Side | Callable[[], Any]] = {
+        sides = {
             "one variance": Side(partial(run, points[0], laid_out(points[1], llr), score=llr), {plain: 1.5}),
             "a variance of each": partial(run, each[0], laid_out(each[1], llr), score=llr),
             plain: partial(run, points[0], laid_out(points[1], product), score=product),
         }
+        same = lambda ours, each, _: first(want, ours, each)  # noqa: E731
         return Row(f"PLDA, {dim} dimensions, {verb}", sides, same, (pairs, "pair"))
 
-    def scores(of: np.ndarray) -> Callable[..., None]:
-        return lambda own, each, _: close(of, *(x[:CHECKED] for x in (own, each)))
-
-    def rankings(of: np.ndarray) -> Callable[..., None]:
-        return lambda own, each, _: first(top(of, K), own, each)
-
-    yield row(f"pairwise, {queries} x 2000", pe.pairwise, 2000, queries * 2000, scores(want[:, :2000]), False)
-    diagonal = want[range(CHECKED), range(CHECKED)]
-    yield row(f"paired, {queries}", pe.paired, queries, queries, scores(diagonal), False)
+    yield row(f"pairwise, {queries} x 2000", pe.pairwise, 2000, queries * 2000, want[:, :2000])
+    yield row(f"paired, {queries}", pe.paired, queries, queries, diagonal)
     for how, ready in (("prepared", True), ("raw", False)):
-        name = f"search, {queries} into {rows:,}, top-{K}, {how}"
-        yield row(name, partial(pe.search, k=K), rows, queries * rows, rankings(want), ready)
-        name = f"rerank, {queries} x 200 of {rows:,}, {how}"
-        yield row(name, partial(pe.rerank, candidates=ids, k=K), rows, ids.size, rankings(few), ready)
+        name, run = f"search, {queries} into {rows:,}, top-{K}, {how}", partial(pe.search, k=K)
+        yield row(name, run, rows, queries * rows, top(want, K), ready)
+        name, run = f"rerank, {queries} x 200 of {rows:,}, {how}", partial(pe.rerank, candidates=ids, k=K)
+        yield row(name, run, rows, ids.size, top(few, K), ready)
+
+
+# ---- pruning ---------------------------------------------------------------------------------------------------------
 
 
 def prune(quick: bool) -> Iterator[Row]:
-    """Diagonal MLS with and without the bound that prunes: clusters, where it should gain, and scattered items."""
-    rows = 10_000 if quick else 100_000
+    """Diagonal MLS with and without the bound that prunes: clusters, where it should gain, and scattered items.
+
+    Automatically it is never much slower than the better of both.
+    """
+    rows, of_hundred = 10_000 if quick else 100_000, partial(clusters, centres=100, queries=256)
     for name, make, faster, *of in (
-        ("clusters, het .5", clusters, 1.5, rows, 128, 0.5, 0.5),
-        ("clusters, het 1", clusters, 1.5, rows, 128, 1.0, 0.5),
-        ("clusters, het .7", clusters, 1.5, rows // 2, 512, 0.7, 1.0),
-        ("clusters, het .3", clusters, 1.5, rows // 2, 512, 0.3, 0.5),
+        ("clusters, het .5", of_hundred, 1.5, rows, 128, 0.5, 0.5),
+        ("clusters, het 1", of_hundred, 1.5, rows, 128, 1.0, 0.5),
+        ("clusters, het .7", of_hundred, 1.5, rows // 2, 512, 0.7, 1.0),
+        ("clusters, het .3", of_hundred, 1.5, rows // 2, 512, 0.3, 0.5),
         ("digits and noise", digits, 1.5, rows, 128, 0.7),
         *(("scattered", scattered, None, count) for count in (rows // 20, rows // 5, rows)),
     ):
-        yield pruned(name, faster, *make(*of))
+        raw, queries = make(*of)
+        run, never = partial(pe.search, queries, pe.prepare(raw, "mls"), K), "peaccel, prune=never"
+        sides = {
+            "peaccel, prune=auto": Side(run, {never: faster and 1 / faster, FASTEST: 1.1}),
+            "peaccel, prune=always": partial(run, prune="always"),
+            never: partial(run, prune="never"),
+        }
+        size = f"{len(queries)} into {len(raw):,} x {raw.dim}: {100 * run().scored:.2g} % scored"
+        yield Row(f"search diagonal mls, {name}, {size}", sides, equal, (len(queries) * len(raw), "pair"), seconds=3)
 
 
 def scattered(rows: int) -> tuple[Any, Any]:
-    gallery, queries = (distribution("diagonal", fields("diagonal", n, 128, seed)) for seed, n in ((2, rows), (1, 64)))
-    return gallery, queries
-
-
-def pruned(name: str, faster: float | None, raw: Any, queries: Any) -> Row:
-    """One gallery, searched with and without the bound: automatically never much slower than the better of both."""
-    run, never = partial(pe.search, queries, pe.prepare(raw, "mls"), K), "peaccel, prune=never"
-    scored = f"{100 * run().scored:.2g} % scored"
-    name = f"search diagonal mls, {name}, {len(queries)} into {len(raw):,} x {raw.dim}: {scored}"
-    sides = {
-        "peaccel, prune=auto": Side(run, {never: faster and 1 / faster, FASTEST: 1.1}),
-        "peaccel, prune=always": partial(run, prune="always"),
-        never: partial(run, prune="never"),
-    }
-    return Row(name, sides, equal, (len(queries) * len(raw), "pair"), seconds=3)
+    """A gallery without clusters, and queries."""
+    return items("diagonal", rows), items("diagonal", 64, seed=1)

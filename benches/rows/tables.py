@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benches.data import optional, pe
-from benches.table import Row, Run, Side, beside, close
+from benches.table import Row, Run, Side, beside, same_arrays
 
 pa = optional("pyarrow")
 
@@ -57,26 +57,19 @@ def allocated(call: Run) -> float:
     return float(held)
 
 
-def same(own: Any, plain: Any, _: Any) -> None:
-    for got, want in zip(
-        pe.io.from_arrow(own).arrays if not hasattr(own, "arrays") else own.arrays, plain, strict=True
-    ):
-        close(want, got)
-
-
 def tables(quick: bool) -> Iterator[Row]:
     """By client: processor seconds, and the memory that is held."""
     items, dim, rng = 20_000 if quick else 400_000, 128, np.random.default_rng(0)
     d = pe.Normal(rng.standard_normal((items, dim), np.float32), rng.random(items, np.float32))
     with tempfile.TemporaryDirectory() as folder:
         for name, (source, to_table) in clients(pe.io.to_arrow(d), Path(folder)).items():
-            own = partial(pe.io.from_arrow, source)
+            run = partial(pe.io.from_arrow, source)
             sides = {
-                "peaccel": Side(own, {"by pyarrow": None}),
+                "peaccel": Side(run, {"by pyarrow": None}),
                 "by pyarrow": partial(by_pyarrow, source, to_table),
                 "the look at all values": d.validate,
             }
             work = f"from_arrow of {items:,} x {dim}, {name}"
-            yield Row(work, sides, same, clock=time.process_time, threads=2)
+            yield Row(work, sides, same_arrays, clock=time.process_time, threads=2)
             peers = {"the arrays": float(sum(x.nbytes for x in d.arrays))}
-            yield beside(f"{work}, memory held", allocated(own), peers, unit="B")
+            yield beside(f"{work}, memory held", allocated(run), peers, unit="B")

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benches.data import optional, pe
+from benches.data import clusters, optional, pe
 from benches.peers import faiss
-from benches.recall import K, normals
+from benches.recall import K, share
 from benches.table import Row, Run, Side
 
 DIM = 64
@@ -51,27 +51,30 @@ def metric(offset: float) -> Callable[[Any, Any], float]:
             total += np.log(product)
         return half * total + start
 
-    return numba.njit(fastmath=True, error_model="numpy")(distance)  # type: ignore[no-any-return]
+    return numba.njit(fastmath=True, error_model="numpy")(distance)
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """The seconds of a call, and what it returns."""
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
 
 
 def peaccels(gallery: Any, queries: Any) -> Iterator[Way]:
+    """An exact search, and the reranker."""
     built, prepared = timed(partial(pe.prepare, gallery))
     yield Way("peaccel search", "exact", 0, built, lambda: pe.search(queries, prepared, K).ids)
     built, reranker = timed(partial(pe.FaissReranker.build, gallery, "HNSW32", first_stage="surrogate"))
     for shortlist, ef in ((20, 20), (20, 40), (50, 50), (100, 100), (200, 200)):
         params = faiss.SearchParametersHNSW(efSearch=ef)
-        search = partial(reranker.search, queries, K, shortlist, params)
         setting = f"HNSW32, surrogate, shortlist {shortlist}, efSearch {ef}"
+        search = partial(reranker.search, queries, K, shortlist=shortlist, params=params)
         yield Way("peaccel FaissReranker", setting, 0, built, lambda search=search: search().ids)
 
 
 def usearchs(x: np.ndarray, q: np.ndarray, offset: float) -> Iterator[Way]:
+    """USearch's graph, which keeps the compiled function alive."""
     pointer = numba.types.CPointer(numba.types.float32)
     distance = metric(offset)
 
@@ -90,13 +93,14 @@ def usearchs(x: np.ndarray, q: np.ndarray, offset: float) -> Iterator[Way]:
 
     def search(ef: int, _keep: Any = function) -> np.ndarray:
         index.expansion_search = ef
-        return index.search(q, K, threads=1).keys  # type: ignore[no-any-return]
+        return index.search(q, K, threads=1).keys
 
     for ef in (16, 32, 64, 128, 256):
         yield Way("USearch", f"connectivity 32, expansion_search {ef}", compiled, built, partial(search, ef))
 
 
 def pynndescents(x: np.ndarray, q: np.ndarray, offset: float) -> Iterator[Way]:
+    """PyNNDescent's graph."""
     distance = metric(offset)
 
     def build(rows: int, neighbours: int) -> Any:
@@ -118,7 +122,7 @@ def user_metrics(quick: bool) -> Iterator[Row]:
     """Every way at every setting, with its recall; then what is compiled and built beforehand."""
     numba.set_num_threads(1)
     rows = 5000 if quick else 50_000
-    gallery, queries = normals("diagonal", rows, DIM, 0.7)
+    gallery, queries = clusters(rows, DIM, 0.7)
     x, q = (np.hstack([d.mu, d.var]).astype(np.float32) for d in (gallery, queries))
     true = pe.search(queries, gallery, K).ids
     # PyNNDescent's epsilon is a share of a distance, so that is positive: none outscores the sharpest with itself.
@@ -126,9 +130,8 @@ def user_metrics(quick: bool) -> Iterator[Row]:
     ways = [*peaccels(gallery, queries), *usearchs(x, q, offset), *pynndescents(x, q, offset)]
     sides, before = {}, {}
     for way in ways:
-        share = float(np.mean([np.isin(t, f).mean() for t, f in zip(true, way.search(), strict=True)]))
         goals = {next(iter(sides)): None} if sides else {}  # beside the exact search
-        sides[f"{way.library}, {way.setting}, recall {share:.3f}"] = Side(way.search, goals)
+        sides[f"{way.library}, {way.setting}, recall {share(true, way.search()):.3f}"] = Side(way.search, goals)
         before[f"{way.library}, {way.setting.partition(',')[0]}"] = way.built, way.compiled
     work = f"{len(q)} queries into {rows:,} x {DIM} by diagonal mls"
     yield Row(work, sides, per=(len(q), "query"), seconds=30)
