@@ -130,7 +130,7 @@ def counted(level: str) -> dict[str, int]:
 
 
 def total(dump: Path) -> int:
-    """What callgrind counted in the core's own functions since the dump before.
+    """Instructions that callgrind counted in the core's own functions since the dump before.
 
     Not in libc's: how much of its memory is clean or moved depends on what the process did before.
     """
@@ -177,7 +177,7 @@ def least(level: str, before: Counts) -> Counts:
 
 
 def build() -> str:
-    """What counts depend on beside the source."""
+    """The environment that counts depend on beside the source."""
     rustc = subprocess.run(["rustc", "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     return f"{rustc}, {platform.machine()}, {'with' if pe._core.cuda_info()[0] else 'without'} CUDA"
 

@@ -1,4 +1,4 @@
-"""What one core can do, for rates to stand beside: multiply-adds and sums from memory, by `limits.rs`."""
+"""Limits of one core, for rates to stand beside: multiply-adds and sums from memory, by `limits.rs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a first stage finds of the true best ten: `python -m benches.recall [--quick] [--curve]` prints a table.
+"""Recall of the true best ten by a first stage: `python -m benches.recall [--quick] [--curve]` prints a table.
 
 The true best ten are those of an exact search by the score. A row is the share of them among the first 10, 50, 100, 500
 of a first stage: cosine, or the surrogate features of the score. All sets but the digits are drawn from the model that
@@ -126,12 +126,14 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benches.recall", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="10 000 items in place of 50 000")
-    parser.add_argument("--curve", action="store_true", help="recall and time by shortlist, 1,000,000 items (half an hour)")
+    parser.add_argument(
+        "--curve", action="store_true", help="by shortlist, with times, of 1,000,000 items (half an hour)"
+    )
     options = parser.parse_args()
     if faiss is None:
         parser.error("FAISS is not installed: pip install peaccel[faiss]")
     if options.curve:
-        return curve(10_000 if options.quick else 200_000)
+        return curve(40_000 if options.quick else 1_000_000)
     headed("set", "score", "index", "first stage", "width", *(f"@{n}" for n in SHORTLISTS))
     for each in sets(options.quick):
         for index in each.indexes:

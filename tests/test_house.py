@@ -226,24 +226,22 @@ def test_a_subject_has_one_name_in_all_public_functions():
     assert {f"{name}, expected {refused[name]}" for name in used & refused.keys()} == set()
 
 
-# Not gone through yet.
-WITH_OLD_NAMES = {PACKAGE / "_utils" / "progress_bar.py", *(PACKAGE / "train").rglob("*.py")}
-
-
 def test_names_say_what_they_hold():
     """CONTRIBUTING has the words that say nothing of it. Keys of files and the words of options are no names."""
     (listed,) = re.findall(r"^No name has the words (.*?) in it:", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     words = re.findall(r"\w+", listed)
     assert "own" in words
     found = re.compile(rf"(^|_)({'|'.join(words)})(_|$)")
-    for path in {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py")} - WITH_OLD_NAMES:
+    for path in {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py")}:
         names = {name for node in ast.walk(ast.parse(path.read_text())) for name in _names(node)}
         assert {name for name in names if found.search(name)} == set(), path.relative_to(ROOT)
 
 
 def test_no_docstring_begins_with_what():
-    files = {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py")}
-    assert {str(path.relative_to(ROOT)) for path in files if '"""What ' in path.read_text()} == set()
+    files = {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py"), *(ROOT / "benches").rglob("*.py")}
+    kernels = {*(ROOT / "rust").rglob("*.rs"), *(ROOT / "cuda").rglob("*.cu*")}
+    found = re.compile(r'^\s*("""|//[/!]?\s)What ', re.MULTILINE)
+    assert {str(path.relative_to(ROOT)) for path in files | kernels if found.search(path.read_text())} == set()
 
 
 def _names(node):

@@ -1,4 +1,4 @@
-"""What is fitted to many items or measured of one beside the plain line in numpy or scipy."""
+"""Fits to many items and measures of one beside the plain line in numpy or scipy."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LIMIT = 768  # megabytes of memory that streaming may take
 
 
 def in_process(*words: object) -> dict[str, Any]:
-    """What a process that does some work says of it."""
+    """The report of a process that does some work."""
     command = [sys.executable, "-m", "benches.rows.galleries", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -170,7 +170,7 @@ def of_gallery(m: Device, rows: int, dim: int, dtype: Any) -> Rows:
 
 
 def within(queries: int) -> Goals:
-    """What a search may take beside the products alone."""
+    """The limit of a search beside the products alone."""
     return {PRODUCTS: 1.15 if queries <= 32 else 1.5, PLAIN: None}
 
 

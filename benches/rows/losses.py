@@ -1,4 +1,4 @@
-"""What losses cost in a training step: alone, beside plain torch, and beside a backbone."""
+"""Losses in a training step: alone, beside plain torch, and beside a backbone."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def of_batch(name: str, batch: int, compiled: bool) -> Row:
 
 
 def goals_of(name: str, classes: int) -> Goals:
-    """What a whole step may take beside another's."""
+    """The limit of a whole step beside another's."""
     if name in ("ArcFace", "BayesianTriplet"):
         return {"Triplet": 1.05} if name == "BayesianTriplet" else {}
     return {"ArcFace": 1.05 if name == "ProxyNCAPP el_nivmf" or (name, classes) == ("VMFLoss", MANY) else 1.03}

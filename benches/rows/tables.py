@@ -1,4 +1,4 @@
-"""What it takes to make a distribution of a table that a client holds in its own way.
+"""The cost of making a distribution of a table that a client holds in its own way.
 
 400,000 x 128 float32 means and a variance each: `pe.io.from_arrow`; what a user would write with pyarrow, which asks
 the client for a table and takes numpy arrays of it; and the look at all values, which only the first of them has.

@@ -45,7 +45,7 @@ __device__ inline float threshold(const PairArgs& args, int64_t q) {
 constexpr int PRODUCTS_AHEAD = 8;
 static_assert(PRODUCT_ROWS % PRODUCTS_AHEAD == 0 && PRODUCT_ROWS <= PRODUCT_COLUMNS);
 
-// What the pairs of a tile take of its queries, in shared memory. X is the type in which pairs are computed: no conversion is left to
+// The queries' numbers that the pairs of a tile take, in shared memory. X is the type in which pairs are computed: no conversion is left to
 // each pair, as these take longer than sums.
 template <typename X>
 struct ProductQueries {

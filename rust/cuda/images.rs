@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 include!(concat!(env!("OUT_DIR"), "/images.rs"));
 
-/// What an image is compiled for.
+/// The device that an image is compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The compute capability, ten times its number: 90 for 9.0.

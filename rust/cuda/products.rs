@@ -58,7 +58,7 @@ impl Scratch {
         Scratch { sums: [rows, columns], marks: [by_query, by_row], norms, parts, size }
     }
 
-    /// What the gradients of a side take of it.
+    /// The parts of it that the gradients of a side take.
     pub fn of_side(&self, side: usize) -> (u64, u64, usize) {
         (self.marks[side], self.sums[side], self.parts[side])
     }

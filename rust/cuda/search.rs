@@ -51,7 +51,7 @@ pub struct Workspace {
     pub parts: Ranked,
     /// The items of the lists of the best, as many as the tiling says.
     pub lists: Ranked,
-    /// What a search by products needs beside them.
+    /// The memory of a search by products beside them.
     pub sieve: Option<SieveMemory>,
 }
 

@@ -38,7 +38,7 @@ class ProgressBar:
         from rich.console import Console
 
         self._console = Console(stderr=True)
-        self._description, self._total, self._done, self._told = description, total, 0.0, ""
+        self._description, self._total, self._done, self._text = description, total, 0.0, ""
         self._seconds = seconds
         self._since, self._over = perf_counter(), Event()
         self._lines = Thread(target=self._print_lines, daemon=True)
@@ -48,12 +48,12 @@ class ProgressBar:
         """Show it."""
         from rich.progress import BarColumn, Progress, TextColumn
 
-        if self._seconds is not None:  # before the first line is told
-            self._told = f"about {duration(self._seconds)}"
+        if self._seconds is not None:  # before the first line is printed
+            self._text = f"about {duration(self._seconds)}"
         if self._console.is_terminal:
-            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}")
+            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")
             self._bar = Progress(*columns, console=self._console)
-            self._task = self._bar.add_task(self._description, total=self._total, told=self._told)
+            self._task = self._bar.add_task(self._description, total=self._total, text=self._text)
             self._bar.start()
         else:
             self._lines.start()
@@ -70,21 +70,21 @@ class ProgressBar:
             self._lines.join()
 
     def advance(self, steps: float = 1) -> None:
-        """Count steps as done; what is left is told by their mean time."""
+        """Count steps as done; what is left is estimated by their mean time."""
         done, seconds = self._done + steps, perf_counter() - self._since
         self.show(done, "" if self._total is None else f"about {duration(seconds / done * (self._total - done))} left")
 
-    def show(self, done: float, told: str) -> None:
+    def show(self, done: float, text: str) -> None:
         """Show so many steps as done, with a text beside."""
-        self._done, self._told = done, told
+        self._done, self._text = done, text
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, told=told)
+            self._bar.update(self._task, completed=done, text=text)
 
     def line(self) -> str:
         """Text of a progress line."""
         if self._total is None:
             return f"{self._description}: {duration(perf_counter() - self._since)}"
-        return f"{self._description}: {100 * self._done / (self._total or 1):.0f} %, {self._told}"
+        return f"{self._description}: {100 * self._done / (self._total or 1):.0f} %, {self._text}"
 
     def _print_lines(self) -> None:
         wait = FIRST

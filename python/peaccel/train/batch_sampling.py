@@ -117,8 +117,8 @@ def deliver(
         drawn.append(list(zip(rows.tolist(), seeds.tolist(), strict=True)))
     # The loader draws a seed, which would move the draws of a run that goes on from here. A list of batches serves as a
     # batch sampler, which torch's types do not say.
-    own = torch.Generator().manual_seed(0)
-    loader = DataLoader(_SeededItems(data), batch_sampler=drawn, num_workers=workers, generator=own)
+    separate = torch.Generator().manual_seed(0)
+    loader = DataLoader(_SeededItems(data), batch_sampler=drawn, num_workers=workers, generator=separate)
     yield from zip(batches[first:], loader, strict=True)
 
 

@@ -226,11 +226,11 @@ def load_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _fill(path: Path, modules: nn.Module, held: dict[str, Tensor]) -> None:
-    own = modules.state_dict()
-    for name in sorted(own.keys() ^ held.keys()):
-        what = "lacks" if name in own else "has an unexpected"
+    expected = modules.state_dict()
+    for name in sorted(expected.keys() ^ held.keys()):
+        what = "lacks" if name in expected else "has an unexpected"
         raise ValueError(f"{path}: {what} {name}: it was written for another method or backbone")
     for name, x in held.items():
-        if x.shape != own[name].shape:
-            raise ValueError(f"{path}: {name} has shape {tuple(x.shape)}, expected {tuple(own[name].shape)}")
+        if x.shape != expected[name].shape:
+            raise ValueError(f"{path}: {name} has shape {tuple(x.shape)}, expected {tuple(expected[name].shape)}")
     modules.load_state_dict(held)

@@ -116,15 +116,15 @@ class Movement:
     def __init__(self, everything: nn.Module, stage: Stage) -> None:
         trained = {id(p) for group in stage.groups for part in group.trains for p in _parameters(part)}
         self._layers = {
-            name: own
+            name: parameters
             for name, module in everything.named_modules()
-            if (own := [p for p in module.parameters(recurse=False) if id(p) in trained and p.requires_grad])
+            if (parameters := [p for p in module.parameters(recurse=False) if id(p) in trained and p.requires_grad])
         }
-        self._before = {name: _bits(own) for name, own in self._layers.items()}
+        self._before = {name: _bits(parameters) for name, parameters in self._layers.items()}
 
     def sign(self) -> dict[str, str]:
         """A sentence about the layers that stayed, if there are any."""
-        still = [name for name, own in self._layers.items() if _bits(own) == self._before[name]]
+        still = [name for name, parameters in self._layers.items() if _bits(parameters) == self._before[name]]
         if not still:
             return {}
         names = ", ".join(still[:3]) + (f" and {len(still) - 3} more" if len(still) > 3 else "")

@@ -27,7 +27,7 @@ def check_folder(out: Path, resume: bool, inputs: Iterable[Path | None] = ()) ->
         raise ValueError(f"out is {out}, which holds a run: resume it (--resume) or choose another folder")
     for path in (out / name for name in WRITTEN):
         if path.exists():
-            check_output(path, None, [given for given in inputs if given is not None])
+            check_output(path, None, [path for path in inputs if path is not None])
 
 
 @contextmanager

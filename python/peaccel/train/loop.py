@@ -183,19 +183,19 @@ class _Run:
         rates = schedule_of(optimizer, schedule, total, at.step, at.epoch)
         module, wrapped = self._prepared(_StageLoss(self.checkpointer.everything, stage), optimizer, inputs, batch_size)
         rows = self.checkpointer.restore(optimizer, accelerator.scaler)
-        movement, told = Movement(self.checkpointer.everything, stage), set[str]()
+        movement, warned = Movement(self.checkpointer.everything, stage), set[str]()
         report = _Report(stage, self.logger, accelerator.num_processes, _read_together(device))
         while at.epoch < schedule.epochs and (options.patience is None or at.since <= options.patience):
             if rows is None:
                 rows = self._deal(stage, inputs, labels, at, at.epoch)
             self.logger.epoch_begins(stage, at.epoch, len(rows), at.batch)
-            for own, items in deliver(inputs, self._share(rows), _seed(at, at.epoch), at.batch, options.workers):
+            for share, items in deliver(inputs, self._share(rows), _seed(at, at.epoch), at.batch, options.workers):
                 step = Step(at.step, total, _seed(at, at.epoch, at.batch))
-                batch = Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[own], own)))
+                batch = Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[share], share)))
                 last = (at.batch + 1) % options.accumulate == 0 or at.batch + 1 == len(rows)
                 together = min(options.accumulate, len(rows) - at.batch // options.accumulate * options.accumulate)
                 with nullcontext() if last else accelerator.no_sync(module):
-                    accelerator.backward(report.add(module(batch, step), at, own) / together)
+                    accelerator.backward(report.add(module(batch, step), at, share) / together)
                 if last:
                     if schedule.clip is not None:
                         accelerator.clip_grad_norm_(module.parameters(), schedule.clip)
@@ -212,7 +212,7 @@ class _Run:
             at, rows = self._judge(replace(at, epoch=at.epoch + 1, batch=0)), None
             self.logger.epoch_ends(stage, at.epoch, optimizer, self._probe(data), at.best)
             if at.epoch <= EPOCHS:
-                told |= self._diagnose(stage, at, movement.sign(), data, labels, told)
+                warned |= self._diagnose(stage, at, movement.sign(), data, labels, warned)
             self._write(at, optimizer, None)
         accelerator.free_memory()
         self.checkpointer.back_to_best()
@@ -312,9 +312,9 @@ class _Run:
         found: dict[str, str],
         data: Data,
         labels: NDArray[np.int64],
-        told: Container[str],
+        warned: Container[str],
     ) -> set[str]:
-        """Say in a line each of what shows that the stage fails, but what was told; returns what that is about."""
+        """Warn, a line each, of signs that the stage fails, but for those of earlier warnings; returns their names."""
         rows, everything = probe_rows(labels), self.checkpointer.everything
         device = self.accelerator.device
         # By the statistics of these items, as a training step has them: running ones lag behind for many steps. What is
@@ -324,7 +324,7 @@ class _Run:
             d = self.training.model(move(take(data, torch.from_numpy(rows)), device))
         found = found | (signs(d.to("cpu"), labels[rows]) if isinstance(d, Distribution) else {})
         for about, sentence in found.items():
-            if about not in told:
+            if about not in warned:
                 self.warnings.append(f"{stage.name}, epoch {at.epoch}: {sentence}")
                 self.logger.warn(self.warnings[-1])
         return {*found}

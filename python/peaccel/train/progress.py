@@ -113,8 +113,8 @@ class ConsoleLogger(ProgressLogger):
         if self._bar is not None:
             losses = "  ".join(f"{name} {total / self._count:.4g}" for name, total in self._sums.items())
             least = "about" if self._pauses else "at least"
-            told = f"{least} {duration(left)} left  {losses}  {self._items / seconds:.0f} items/s"
-            self._bar.show(self._steps, told)
+            text = f"{least} {duration(left)} left  {losses}  {self._items / seconds:.0f} items/s"
+            self._bar.show(self._steps, text)
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None

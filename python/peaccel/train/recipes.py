@@ -60,8 +60,8 @@ def method_of(name: str) -> str:
     """The name or the path by which `load_method` finds the method of a row."""
     if _is_published(name):
         return published.PREFIX + method_of(name.removeprefix(published.PREFIX))
-    own = str(Path(name).resolve()) if name.endswith(".py") else name
-    method: str = _read(name).get("method", own)
+    alone = str(Path(name).resolve()) if name.endswith(".py") else name
+    method: str = _read(name).get("method", alone)
     return method
 
 

@@ -209,7 +209,7 @@ def train(
     check_parts(run.data, parts)
     items = parts["train"]
     if backbone is None:
-        backbone, features = _given(items)
+        backbone, features = _in_place_of_backbone(items)
     if getattr(settings, "mean", None) == "given":  # then there is no other width to be recorded
         settings = replace(settings, dim=features - items.covariates)
     classes = int(items.labels.max()) + 1
@@ -343,8 +343,8 @@ def _fit(
     if held is not None and len(rows := validation_rows(held.labels, run.seed)) < len(held):
         validation = held.take(rows)
         if accelerator.is_main_process:
-            told = f"{len(validation)} of {len(held)} held-out items, of whole classes"
-            print(f"{name}: epochs are compared by {told}", file=sys.stderr)
+            compared = f"{len(validation)} of {len(held)} held-out items, of whole classes"
+            print(f"{name}: epochs are compared by {compared}", file=sys.stderr)
 
     def validate(model: nn.Module) -> float:
         assert validation is not None
@@ -396,7 +396,7 @@ def input_of(model: nn.Module) -> Any:
     return next((part.input for part in model.modules() if isinstance(part, backbones.Backbone)), None)
 
 
-def _given(items: Items) -> tuple[nn.Module, int]:
+def _in_place_of_backbone(items: Items) -> tuple[nn.Module, int]:
     """A module in place of the backbone where the data are features, and their width."""
     first = items.data[0] if isinstance(items.data, tuple) else items.data
     assert isinstance(first, torch.Tensor)
@@ -419,17 +419,17 @@ def _begin(path: Path, everything: nn.Module, backbone: nn.Module) -> None:
     """
     _, tensors = load_tensors(path)
     held = {name.removeprefix("module."): x for name, x in tensors.items()}
-    own = everything.state_dict()
+    expected = everything.state_dict()
     prefix = next(f"{name}." for name, module in everything.named_modules() if module is backbone)
-    for name in sorted(own.keys() ^ held.keys()):
+    for name in sorted(expected.keys() ^ held.keys()):
         if name.startswith(prefix):
-            what = "lacks" if name in own else "has an unexpected"
+            what = "lacks" if name in expected else "has an unexpected"
             raise ValueError(f"{path}: {what} {name}: it was written with another backbone")
-    shared = own.keys() & held.keys()
+    shared = expected.keys() & held.keys()
     for name in sorted(shared):
-        if name.startswith("model.") and own[name].shape != held[name].shape:
-            raise ValueError(f"{path}: {name} has shape {(*held[name].shape,)}, expected {(*own[name].shape,)}")
-    taken = {name: held[name] for name in shared if own[name].shape == held[name].shape}
+        if name.startswith("model.") and expected[name].shape != held[name].shape:
+            raise ValueError(f"{path}: {name} has shape {(*held[name].shape,)}, expected {(*expected[name].shape,)}")
+    taken = {name: held[name] for name in shared if expected[name].shape == held[name].shape}
     if not taken:
         raise ValueError(f"{path}: holds nothing of this method")
     everything.load_state_dict(taken, strict=False)

@@ -142,10 +142,10 @@ def open_captions(
     assert isinstance(found, Captions)
     bad = _bad_images(name, [found], skip_bad)
     kept = np.array([path not in bad for path in found.paths], np.bool_)
-    told = kept[found.image]
-    captions = tuple(text for text, of_kept in zip(found.captions, told.tolist(), strict=True) if of_kept)
+    kept_captions = kept[found.image]
+    captions = tuple(text for text, of_kept in zip(found.captions, kept_captions.tolist(), strict=True) if of_kept)
     rows = ImageRows(found.take(kept).paths, _transforms(expected)[0])
-    return rows, captions, np.asarray((np.cumsum(kept) - 1)[found.image[told]], np.int64)
+    return rows, captions, np.asarray((np.cumsum(kept) - 1)[found.image[kept_captions]], np.int64)
 
 
 def of_digits(source: Any, settings: digits.DigitsSettings, seed: int, root: Path | None = None) -> dict[str, Items]:
@@ -194,10 +194,10 @@ def _bad_images(name: str, parts: Iterable[Any], skip: bool) -> Collection[str]:
     if bad:
         listed = "; ".join(f"{path} {fault}" for path, fault in islice(bad.items(), LISTED))
         more = f"; and {len(bad) - LISTED} more" if len(bad) > LISTED else ""
-        told = f"data {name}: {len(bad)} of {len(paths)} images cannot be read: {listed}{more}"
+        sentence = f"data {name}: {len(bad)} of {len(paths)} images cannot be read: {listed}{more}"
         if not skip:
-            raise ValueError(f"{told}; --skip-bad leaves them out")
-        print(f"{told}; they are left out", file=sys.stderr)
+            raise ValueError(f"{sentence}; --skip-bad leaves them out")
+        print(f"{sentence}; they are left out", file=sys.stderr)
     return bad
 
 

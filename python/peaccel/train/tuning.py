@@ -109,8 +109,10 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     if not finished:
         raise ValueError(f"no trial of {name} came to an end: their losses were not finite, or time ran out")
     if len(finished) > 1 and len({trial.value for trial in finished}) == 1:
-        told = f"all {len(finished)} trials reached the same: nothing of what was searched changes MAP@R by this score"
-        print(f"{name} on {run.data}: {told}", file=sys.stderr)
+        sentence = (
+            f"all {len(finished)} trials reached the same: nothing of what was searched changes MAP@R by this score"
+        )
+        print(f"{name} on {run.data}: {sentence}", file=sys.stderr)
     with aside(best) as fresh:
         fresh.write_text("".join(f"{key} = {value!r}\n" for key, value in study.best_params.items()), encoding="utf-8")
     chosen = _changed(settings, study.best_params)

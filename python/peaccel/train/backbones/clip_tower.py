@@ -59,8 +59,8 @@ class ClipTower(Network):
     def load(self, state: weights.State, where: str) -> None:
         """Take over the tower's weights from those of a whole model."""
         whole = convert_to_custom_text_state_dict(state)
-        own = {name.removeprefix(self.prefix): w for name, w in whole.items() if name.startswith(self.prefix)}
-        weights.fit(self.tower, own, where)
+        of_tower = {name.removeprefix(self.prefix): w for name, w in whole.items() if name.startswith(self.prefix)}
+        weights.fit(self.tower, of_tower, where)
 
 
 def _image_input(name: str, size: Any) -> ImageInput:

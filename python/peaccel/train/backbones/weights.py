@@ -80,20 +80,20 @@ def fit(module: nn.Module, state: State, where: str, ignored: tuple[str, ...] = 
         A name is missing or unexpected, or a shape is another; the module is as it was.
     """
     expected = module.state_dict()
-    given = {name: tensor for name, tensor in state.items() if name in expected or not name.startswith(ignored)}
+    offered = {name: tensor for name, tensor in state.items() if name in expected or not name.startswith(ignored)}
     faults = {
-        "missing": [n for n in expected if n not in given and not n.endswith("num_batches_tracked")],
-        "unexpected": [n for n in given if n not in expected],
+        "missing": [n for n in expected if n not in offered and not n.endswith("num_batches_tracked")],
+        "unexpected": [n for n in offered if n not in expected],
         "of another shape": [
-            f"{n} {tuple(given[n].shape)}, expected {tuple(expected[n].shape)}"
+            f"{n} {tuple(offered[n].shape)}, expected {tuple(expected[n].shape)}"
             for n in expected
-            if n in given and given[n].shape != expected[n].shape
+            if n in offered and offered[n].shape != expected[n].shape
         ],
     }
     if any(faults.values()):
         text = "; ".join(f"{kind}: {_listed(names)}" for kind, names in faults.items() if names)
         raise ValueError(f"{where}: weights do not fit; {text}")
-    module.load_state_dict(given, strict=False)
+    module.load_state_dict(offered, strict=False)
 
 
 def _listed(names: Iterable[str]) -> str:
