@@ -197,7 +197,7 @@ class Memory:
     unit = "bytes"
 
     def track_bytes(self, name: str, verb: str) -> int:
-        """What is kept, or a peak of a process of its own."""
+        """Memory that is kept, or the peak of a separate process."""
         case = CASES[name]
         if verb == "prepared":
             return int(pe.prepare(items(case.kind, peak.ROWS, peak.DIM), case.score).nbytes)

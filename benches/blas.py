@@ -18,7 +18,7 @@ AVX512 = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # as numpy's OpenBLAS cal
 
 
 def kernels() -> dict[str, str]:
-    """What each OpenBLAS in the process runs, by the wheel that brought it."""
+    """The kernel that each OpenBLAS in the process runs, by the wheel that brought it."""
     threadpoolctl = optional("threadpoolctl")  # which a bare machine with a GPU has not
     infos = threadpoolctl.threadpool_info() if threadpoolctl else []
     found = (info for info in infos if info["internal_api"] == "openblas")

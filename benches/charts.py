@@ -69,7 +69,7 @@ def _losses() -> str:
 
 
 def _sizes() -> str:
-    """What an uncertainty costs over plain vectors, of the largest dimension."""
+    """The cost of an uncertainty over plain vectors, of the largest dimension."""
     rows = [row for row in table("sizes") if row["D"] == "128" and "FAISS" not in row["items"]]
     plain, *others = rows
     figure = Figure((9, 0.6 * len(others) + 0.8), layout="constrained")

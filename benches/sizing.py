@@ -1,4 +1,4 @@
-"""What a gallery takes: bytes and processor time of an item and a query, measured; shards and replicas from these.
+"""Sizes of galleries: bytes and processor time of an item and a query, measured; shards and replicas from these.
 
 Prints the tables `sizes` and `machines` of docs/performance: one thread, processor time, medians of rounds by turns.
 """
@@ -89,7 +89,7 @@ def of_faiss(mu: np.ndarray, queries: np.ndarray) -> Index:
 
 
 class Machine(NamedTuple):
-    """What a shard's machine has, and what is asked of the gallery."""
+    """A shard's machine, and the demands on the gallery."""
 
     memory: float = 48e9
     cores: int = 16
@@ -97,7 +97,7 @@ class Machine(NamedTuple):
 
 
 class Size(NamedTuple):
-    """What so many items take: shards by memory; queries a second of all of them, and replicas for the rate.
+    """The needs of so many items: shards by memory; queries a second of all of them, and replicas for the rate.
 
     `alone` and `shards_alone` are of an index without items.
     """

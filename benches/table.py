@@ -280,7 +280,7 @@ def machine() -> str:
 
 
 def starved(row: Row, times: Mapping[str, Timing]) -> Iterator[str]:
-    """What makes the comparison unsound."""
+    """The reasons why the comparison is unsound."""
     for name, timing in times.items():
         if timing.cores > row.threads + 0.3:
             yield f"{name}: {timing.cores:.1f} cores, expected {row.threads}"
