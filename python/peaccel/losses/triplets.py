@@ -120,7 +120,6 @@ class Triplet(PairLoss[Distribution]):
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         if self.score is not None:
-            pairs_of("Triplet", labels)
             return self.all_pairs(d, labels, seed)
         squares = _squares_of_directions(d)
         if on_gpu(labels):
@@ -137,7 +136,7 @@ class Triplet(PairLoss[Distribution]):
             hinges = (squares[anchors, positives] - squares[anchors, negatives] + self.margin).relu()
             counted = (hinges > 0) if self.only_violating else torch.ones_like(hinges, dtype=torch.bool)
             return mean_of(hinges, counted).to(d.mu.dtype)
-        same, different = chosen.same > 0, chosen.different > 0
+        same, different = (x if x.dtype == torch.bool else x > 0 for x in (chosen.same, chosen.different))
         violating = _by_sorting(squares.detach().to(d.mu.dtype), same, different, self.margin)
         return self._mean(squares, violating).to(d.mu.dtype)
 
