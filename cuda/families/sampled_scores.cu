@@ -33,14 +33,20 @@ __device__ inline SampleArgs items_of(const PairArgs& args, const DrawingArgs& d
     return {mu, uncertainty, drawing.seed, 0, side, drawing.draws, WARP, drawing.cached_steps, drawing.made[side]};
 }
 
-// The draws of an item: those made for the call, or new ones, which the warp writes to its `workspace` of D (n + 1)
-// numbers.
+// The draws of an item that are in memory: those made for the call, or the item itself.
+template <typename Sampler, typename T>
+__device__ inline Draws<T> stored(const SampleArgs& items, int64_t row, T* summary) {
+    const int64_t dim = items.mu.stored;
+    if (!Sampler::RANDOM) return {row_of<T>(items.mu, row), 1, summary, dim};
+    return {static_cast<const T*>(items.out) + row * dim, int(items.draws), summary, items.mu.rows * dim};
+}
+
+// The draws of an item: those in memory, or new ones, which the warp writes to its `workspace` of D (n + 1) numbers.
 template <typename Sampler, typename T>
 __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* normals, T* workspace) {
     const int64_t dim = items.mu.stored;
     if constexpr (Sampler::RANDOM) {
-        if (items.out)
-            return {static_cast<const T*>(items.out) + row * dim, int(items.draws), workspace, items.mu.rows * dim};
+        if (items.out) return stored<Sampler>(items, row, workspace);
         // The keys are made anew for each draw: if they were kept, the comparison would have fewer registers.
         const auto addresses = [&](int64_t i, int64_t draw) { return address_of(items, Keys(*items.seed), i, draw); };
         const Team<T> team(dim);
@@ -55,7 +61,7 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
         __syncwarp();
         return {z, int(items.draws), workspace, dim};
     } else {
-        return {row_of<T>(items.mu, row), 1, workspace, dim};
+        return stored<Sampler>(items, row, workspace);
     }
 }
 
@@ -238,10 +244,10 @@ __device__ inline void each_drawn_pair(const DrawnProductArgs& all, const Body& 
 template <typename T, typename Comparison, typename P, typename R>
 __device__ __noinline__ T score_of_draws(const DrawnProductArgs& all, const Comparison& comparison, int64_t q, int64_t g) {
     const PairArgs& args = all.args.pairs;
-    const Draws<T> query = drawn<P, T>(items_of(args, all.more, true), q, nullptr, nullptr);
-    const Draws<T> gallery = drawn<R, T>(items_of(args, all.more, false), g, nullptr, nullptr);
-    const int64_t stored = args.uncertainty2.stored;
-    return T(comparison.value(DrawnPair<T>{args.mu1.stored, query, gallery, row_of<T>(args.uncertainty2, g), stored, per_item_of(args, g)}));
+    const auto of = items_of(args, all.more, true), with = items_of(args, all.more, false);
+    const DrawnPair<T> pair{args.mu1.stored, stored<P, T>(of, q, nullptr), stored<R, T>(with, g, nullptr),
+                            row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, per_item_of(args, g)};
+    return T(comparison.value(pair));
 }
 
 // Writes the scores of the pairs of a tile.
@@ -338,7 +344,7 @@ __device__ void weights_of_draws(const DrawnProductArgs& all) {
 #define PUBLISHED_LIKELIHOOD(T) Density<T, false, PUBLISHED>
 
 #define OF_PRODUCTS(op, driver, T, types, Comparison, P, R) \
-    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS) { driver##_of_draws<T, Comparison(T), P, R>(args); }
+    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS, 2) { driver##_of_draws<T, Comparison(T), P, R>(args); }
 #define DRAWN_PRODUCTS(op, Comparison, P, R)                  \
     DRAWN(op, Comparison, P, R)                               \
     OF_PRODUCTS(op, scores, float, f32, Comparison, P, R)     \
