@@ -300,7 +300,8 @@ struct ByDistances {
 
     // -- by products
 
-    // The distance of draws i and j, and its inverse: NaN where their product lacks its digits.
+    // The distance of draws i and j, and its inverse: NaN where their product lacks its digits. Where it does not, the distance errs by at
+    // most (D + 4 ceil(D/128) + 8) u / (2 NEAR_ROWS) of itself, which is D roundings of a product, those of both norms and a few.
     struct At {
         T distance, inverse;
 
@@ -449,7 +450,8 @@ struct Density {
         const PerItemShape& shape = *draws.shape;
         const double square = draws.squares[draws.at(i, 0)], length = sqrt(square);
         const double cosine = draws.products[draws.at(i, 0)] / (length * shape.n), apart = shape.n * (1 - cosine);
-        // As in rust/kernels/sampled_scores/densities.rs.
+        // As in rust/kernels/sampled_scores/densities.rs: a cosine errs by some 2 D u, so the log density by 2 D u n, at most 8 D u of
+        // apart + D.
         const bool digits = square > 1e-30 && square < 1e30 && apart + double(draws.dim) >= 0.25 * shape.n;
         return {length, cosine, digits ? shape.logs - apart - power_of_x(draws.dim) * ::log(length) : NAN};
     }

@@ -1,6 +1,7 @@
 """CUDA kernels of scores that compare draws, run whole on the host (see test_on_host_cuda.py) against the CPU's."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -178,6 +179,19 @@ def test_all_pairs_of_several_tiles(device, monkeypatch, name, q_kind, g_kind, p
         sides = {_core.QUERY: slice(1, 3), _core.GALLERY: slice(3, 5)}.get(wanted, slice(None))
         found, want = ([x for x, yes in [*zip(part, known, strict=True)][sides] if yes] for part in (found, want))
         assert_alike(found, want, dtype)
+
+
+@pytest.mark.parametrize(("n", "queries", "m", "gallery"), [
+    (8, 4096, 8, 4096), (8, 2, 8, 10**6), (8, 50, 8, 777), (64, 300, 64, 500), (1, 5 * 10**6, 1, 1), (64, 1000, 1, 9)
+])  # fmt: skip
+def test_tiles_cover_all_pairs_in_bounded_memory(n, queries, m, gallery):
+    z = [torch.empty(*shape, 4, device="meta") for shape in ((n, queries), (m, gallery))]
+    tiles = [*_cuda._AllDraws._tiles(SimpleNamespace(z=z, left=z[:1]))]
+    sizes = [(q.stop - q.start, g.stop - g.start) for q, g in tiles]
+    assert sum(a * b for a, b in sizes) == queries * gallery
+    assert all(4 * n * m * a * b <= _cuda.TILE and a <= 32 * 65535 for a, b in sizes)
+    assert all(q.start % 32 == 0 and g.start % 32 == 0 for q, g in tiles)
+    assert len(tiles) <= 3 * (4 * n * m * queries * gallery / _cuda.TILE + 1) + queries / _cuda.ROWS
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

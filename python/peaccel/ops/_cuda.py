@@ -346,6 +346,8 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
 
 # The bytes of a tile of products, which the second-level cache of a large GPU holds until they are used.
 TILE = 2**25
+# The most queries of a tile, of which the grid of a kernel has a row of blocks for every 32.
+ROWS = 2**20
 # The most draws of an item of which a block can keep sums; of more, pairs are compared one by one.
 SUMMED = 64
 
@@ -360,6 +362,16 @@ def _multiplies(op: PairOp, given: Inputs, made: Sequence[Array | None], per_ite
 def _block(x: Array, rows: slice) -> Array:
     """All draws of some rows of x [n, N, D], as rows."""
     return x[:, rows].reshape(-1, x.shape[-1])
+
+
+def _added(total: Array | None, part: Array, rows: slice, like: Array) -> Array:
+    """The sums [n, N, D] over tiles, with those of all draws of some rows added; of all rows, these themselves."""
+    part = part.view(like.shape[0], -1, like.shape[2])
+    if total is None and part.shape == like.shape:
+        return part
+    total = like.new_zeros(like.shape) if total is None else total
+    total[:, rows].add_(part)
+    return total
 
 
 _ByDraws = tuple[list[Array | None], list[Array], Array | None, Array | None]
@@ -391,8 +403,8 @@ class _AllDraws:
         """Rows of the queries and of the gallery, which begin at multiples of 32."""
         (n, queries, _), (m, gallery, _) = (z.shape for z in self.z)
         pairs = TILE // (n * m * len(self.left) * self.z[0].element_size())
-        columns = min(gallery, max(pairs // 128 // 32 * 32, 32))
-        rows = max(pairs // columns // 32 * 32, 32)
+        columns = min(gallery, max(pairs // min(queries, 128) // 32 * 32, 32))
+        rows = max(min(pairs // columns, ROWS) // 32 * 32, 32)
         for q, g in itertools.product(range(0, queries, rows), range(0, gallery, columns)):
             yield slice(q, min(q + rows, queries)), slice(g, min(g + columns, gallery))
 
@@ -458,7 +470,7 @@ class _AllDraws:
         """The gradients by the draws of each side, the masks of the pairs that they lack, and the gradients by the
         shared numbers and by the uncertainties of classes, where there are any."""
         torch: Any = sys.modules["torch"]
-        (n, queries, dim), (m, gallery, _) = (z.shape for z in self.z)
+        (n, queries, _), (m, gallery, _) = (z.shape for z in self.z)
         words, tiles, distances = -(-gallery // 32), -(-queries // 32), self.op.compares == "distances"
         marks = [weights.new_empty(shape, dtype=torch.int32) for shape in ((queries, words), (tiles, gallery))]
         line = tiles, words, _core.cuda_warps(m), 2
@@ -467,25 +479,32 @@ class _AllDraws:
         by_line = columns.new_empty(line) if self.given.shared.numel() == 2 else None
         asked = memory(weights), _memories(marks), *_memories_or_none((rows, columns, by_line))
         left, right = ([_finite(x) for x in side] for side in (self.left, self.right))
-        by_left, by_right = ([torch.zeros_like(x) for x in side] for side in (left, right))
+        by_left: list[Any] = [None] * len(left)
+        by_right: list[Any] = [None] * len(right)
         for tile in self._tiles():
             q, g = tile
             for i, factors in enumerate(self._fold(tile, None, asked)):
                 if 0 in sides:
-                    by_left[i][:, q] += torch.mm(factors, _block(right[i], g)).view(n, -1, dim)
+                    part = torch.mm(factors, _block(right[i], g))
+                    by_left[i] = _added(by_left[i], part, q, left[i])
                 if 1 in sides:
-                    by_right[i][:, g] += torch.mm(factors.T, _block(left[i], q)).view(m, -1, dim)
-        dtype, by_shared = weights.dtype, None if by_line is None else by_line.sum((0, 1, 2)).to(weights.dtype)
+                    part = torch.mm(factors.T, _block(left[i], q))
+                    by_right[i] = _added(by_right[i], part, g, right[i])
+        by_shared = None if by_line is None else by_line.sum((0, 1, 2)).to(weights.dtype)
+        by_draws: list[Array | None] = [None, None]
         if rows is not None:
-            by_draws = [
-                torch.addcmul(of_factors, total.sum(0)[..., None].to(dtype), z)
-                for of_factors, total, z in zip(
-                    (by_left[0], by_right[0]), (rows, columns), (left[0], right[0]), strict=True
-                )
-            ]
+            for side, (of_factors, total, z) in enumerate(((by_left, rows, left), (by_right, columns, right))):
+                if side in sides:
+                    sums = total.sum(0, dtype=weights.dtype)[..., None]
+                    by_draws[side] = torch.addcmul(of_factors[0], sums, z[0])
             return by_draws, marks, by_shared, None
-        by_mu, by_kappa = self._by_classes(columns.sum(0)[0][:, None], by_right[0][0], by_right[1][0])
-        return [torch.addcmul(by_left[0], left[0], by_left[1], value=-1), by_mu[None]], marks, by_shared, by_kappa
+        by_kappa = None
+        if 0 in sides:
+            by_draws[0] = torch.addcmul(by_left[0], left[0], by_left[1], value=-1)
+        if 1 in sides:
+            by_mu, by_kappa = self._by_classes(columns.sum(0)[0][:, None], by_right[0][0], by_right[1][0])
+            by_draws[1] = by_mu[None]
+        return by_draws, marks, by_shared, by_kappa
 
     def _by_classes(self, weights: Array, along: Array, across: Array) -> tuple[Array, Array]:
         """The gradients by the means and concentrations of classes, of the sums over draws that products give: of
