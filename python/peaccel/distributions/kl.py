@@ -123,17 +123,18 @@ def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype:
     """
     xp, width = namespace(kappa_p), kappa_q - kappa_p
     # Two bounds rather than one of squares, since the square of a large kappa overflows.
-    near = abs(width) <= xp.where(kappa_p + kappa_q > dim + 2.0, (kappa_p + kappa_q) / 2, dim / 2 + 1.0)
+    near = abs(width) <= replaced((kappa_p + kappa_q) / 2, ~(kappa_p + kappa_q > dim + 2.0), dim / 2 + 1.0)
     if dtype == "float32":  # float32 has its digits from `terms` down to 2^24 times their own rounding
         near = near & (abs(terms) < 2.0**-24 * (8 * dim + kappa_p + kappa_q))
 
     def integral(start: Array, step: Array, _: Array) -> Array:
-        points = (start + node * step for node, _ in _NODES)
-        # One operator for all nodes, as its call costs more than what it computes of a batch.
-        slopes = ratio_dx(dim, xp.stack([*points])) if is_torch(start) else (ratio_dx(dim, x) for x in points)
+        if is_torch(start):  # few operators, whose calls cost more than what they compute of a batch
+            slopes = ratio_dx(dim, start + xp.stack([node * step for node, _ in _NODES]))
+            parts = [weight * (1 - node) * slope for (node, weight), slope in zip(_NODES, slopes, strict=True)]
+            return step * step * xp.stack(parts).cumsum(0)[-1]
         value = 0 * step
-        for (node, weight), slope in zip(_NODES, slopes, strict=True):
-            value = value + weight * (1 - node) * slope
+        for node, weight in _NODES:
+            value = value + weight * (1 - node) * ratio_dx(dim, start + node * step)
         return step * step * value
 
     return either(near, integral, lambda *given: given[2], (0.0, 0.0), kappa_p, width, terms)

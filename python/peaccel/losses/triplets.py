@@ -29,9 +29,9 @@ from peaccel.losses._batch import (
     pairs_of,
     require_pairs,
     square_distances,
-    unit_means,
 )
 from peaccel.losses._between import Chosen, PairLoss, scored
+from peaccel.losses._directions import directions
 from peaccel.losses.base import Loss, require_kind, same_class_pairs
 from peaccel.scores import Score
 
@@ -299,7 +299,7 @@ def checked_margin(owner: str, margin: float) -> float:
 def _squares_of_directions(d: Distribution) -> Tensor:
     """Squared distances of the directions of the means [N, N]: float64, in which products err by some 1e-16, so that
     in float32 near duplicates keep their digits."""
-    unit = unit_means(d.to(torch.float64)).mu
+    unit = directions(d.mu.double())
     lengths = unit.detach().square().sum(1)  # 1, or 0 of a mean 0, either way without gradient
     squares: Tensor = torch.addmm(lengths, unit, unit.T, alpha=-2) + lengths[:, None]
     return squares
@@ -307,7 +307,7 @@ def _squares_of_directions(d: Distribution) -> Tensor:
 
 def _squares_between(d: Distribution, other: Distribution) -> Tensor:
     """`_squares_of_directions` of two sides [N, M]."""
-    a, b = (unit_means(side.to(torch.float64)).mu for side in (d, other))
+    a, b = (directions(side.mu.double()) for side in (d, other))
     lengths = [x.detach().square().sum(1) for x in (a, b)]
     squares: Tensor = torch.addmm(lengths[1], a, b.T, alpha=-2) + lengths[0][:, None]
     return squares
