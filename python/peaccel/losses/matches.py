@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from peaccel import scores
 from peaccel.distributions import Normal
-from peaccel.losses._batch import different_classes, mean_score_of_classes, mean_score_of_pairs
+from peaccel.losses._batch import mean_score_of_classes, mean_score_of_pairs
 from peaccel.losses._between import Chosen, PairLoss, mean_score
 from peaccel.losses.base import require_kind
 
@@ -86,7 +86,7 @@ class HIB(PairLoss[Normal]):
 
     def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
-        different, a = different_classes("HIB", labels).triu(), self.log_a.exp()
+        a, different = self.log_a.exp(), (labels[:, None] != labels).triu()
         match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed), costly=True)
         differ = mean_score_of_pairs(d, different, self.score(a=-a, b=-self.b, seed=seed), costly=True)
         return -(match + differ) / 2

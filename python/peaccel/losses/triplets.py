@@ -26,7 +26,6 @@ from peaccel.losses._batch import (
     listed,
     mean_of,
     on_gpu,
-    pairs_of,
     require_pairs,
     square_distances,
 )
@@ -69,9 +68,9 @@ def triplets_of(owner: str, labels: Tensor) -> Triplets:
     ValueError
         There are none.
     """
-    same, different = pairs_of(owner, labels)
-    anchors, positives, counted = listed(same)
-    return Triplets(anchors, positives, different[anchors] & counted[:, None])
+    anchors, positives, counted = listed(owner, same_class_pairs(labels))
+    negative = labels[anchors, None] != labels
+    return Triplets(anchors, positives, negative if counted is None else negative & counted[:, None])
 
 
 class Triplet(PairLoss[Distribution]):
