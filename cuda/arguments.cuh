@@ -41,6 +41,8 @@ constexpr int SEARCH_GROUP = 32;
 constexpr int PRODUCT_COLUMNS = 128;
 // Queries of a block that reads products: the bits of a mask.
 constexpr int PRODUCT_ROWS = 32;
+// The most threads of a block that reads products of draws.
+constexpr int FOLD_THREADS = 512;
 // Threads of a block that selects the best of given scores.
 constexpr int TOPK_THREADS = 256;
 // Threads of a block that computes elements.
@@ -259,6 +261,8 @@ struct DrawingArgs {
     void* workspace;
     // T [draws, N, D], the draws of queries and gallery; null where each pair draws anew.
     void* made[2];
+    // Gradients: T [draws, N, D], those by the draws of the side, of products; null where no pair has any.
+    const void* by_draws;
     // The orders of densities.
     TwoOrders orders;
 };
@@ -269,19 +273,27 @@ static_assert(offsetof(DrawingArgs, columns) == 24);
 static_assert(offsetof(DrawingArgs, stride) == 32);
 static_assert(offsetof(DrawingArgs, workspace) == 40);
 static_assert(offsetof(DrawingArgs, made) == 48);
-static_assert(offsetof(DrawingArgs, orders) == 64);
-static_assert(sizeof(DrawingArgs) == 3232);
+static_assert(offsetof(DrawingArgs, by_draws) == 64);
+static_assert(offsetof(DrawingArgs, orders) == 72);
+static_assert(sizeof(DrawingArgs) == 3240);
 
 // The arguments of kernels that read inner products which a library has made: those of all queries and the gallery rows
-// from `pairs.begin` to `pairs.end`.
+// from `pairs.begin` to `pairs.end`. Where draws are compared, all draws of `queries` queries from `first` on and of these rows.
 struct ProductArgs {
     // The inputs, and where scores, limits or survivors go.
     PairArgs pairs;
-    // T [Q, stride], the products. Those of query q are multiplied by powers[q] of two, unless `powers` is null.
-    const void* products;
+    // T [Q, stride], the products. Those of query q are multiplied by powers[q] of two, unless `powers` is null. Of draws, T
+    // [draws, queries, draws, rows], of which gradients write the factors.
+    void* products;
+    // Densities of draws: T, likewise, the products of squares.
+    void* squares;
     // Elements from one query's products to the next one's.
     int64_t stride;
-    // By side, T [N], the squared norms.
+    // Of draws: the first query, a multiple of PRODUCT_ROWS.
+    int64_t first;
+    // Of draws: the queries.
+    int64_t queries;
+    // By side, T [N], the squared norms; of draws [draws, N].
     const void* norms[2];
     // float32 [Q], the factors that the products are multiplied by.
     const float* powers;
@@ -294,24 +306,32 @@ struct ProductArgs {
     // Gradients, written: a bit for each pair that is left to the pair function, [Q, G / 32] and [Q / 32, G].
     uint32_t* marks[2];
     // Gradients: float64 [G / PRODUCT_COLUMNS, Q, 4], written: sums over the pairs of a query of the factor of its own
-    // mean and of the derivatives by its uncertainty and by two shared numbers.
+    // mean and of the derivatives by its uncertainty and by two shared numbers. Of draws [G / WARP, draws, Q], the sums of
+    // factors; null where they are not wanted.
     double* rows;
     // Gradients: float64 [Q / PRODUCT_ROWS, G, 2], written: the first two sums of each gallery item; null where they are
-    // not wanted.
+    // not wanted. Of draws [Q / PRODUCT_ROWS, draws, G].
     double* columns;
+    // Gradients of draws: float64 [Q / PRODUCT_ROWS, G / WARP, warps, 2], written: the sums of the derivatives by two shared
+    // numbers; null where there are none.
+    double* by_line;
 };
 static_assert(offsetof(ProductArgs, pairs) == 0);
 static_assert(offsetof(ProductArgs, products) == 328);
-static_assert(offsetof(ProductArgs, stride) == 336);
-static_assert(offsetof(ProductArgs, norms) == 344);
-static_assert(offsetof(ProductArgs, powers) == 360);
-static_assert(offsetof(ProductArgs, slack) == 368);
-static_assert(offsetof(ProductArgs, weights) == 376);
-static_assert(offsetof(ProductArgs, factors) == 384);
-static_assert(offsetof(ProductArgs, marks) == 392);
-static_assert(offsetof(ProductArgs, rows) == 408);
-static_assert(offsetof(ProductArgs, columns) == 416);
-static_assert(sizeof(ProductArgs) == 424);
+static_assert(offsetof(ProductArgs, squares) == 336);
+static_assert(offsetof(ProductArgs, stride) == 344);
+static_assert(offsetof(ProductArgs, first) == 352);
+static_assert(offsetof(ProductArgs, queries) == 360);
+static_assert(offsetof(ProductArgs, norms) == 368);
+static_assert(offsetof(ProductArgs, powers) == 384);
+static_assert(offsetof(ProductArgs, slack) == 392);
+static_assert(offsetof(ProductArgs, weights) == 400);
+static_assert(offsetof(ProductArgs, factors) == 408);
+static_assert(offsetof(ProductArgs, marks) == 416);
+static_assert(offsetof(ProductArgs, rows) == 432);
+static_assert(offsetof(ProductArgs, columns) == 440);
+static_assert(offsetof(ProductArgs, by_line) == 448);
+static_assert(sizeof(ProductArgs) == 456);
 
 // The arguments of a kernel that makes the squared norms of rows.
 struct NormArgs {
@@ -462,7 +482,8 @@ struct With {
 static_assert(sizeof(With<PairArgs, TwoOrders>) == 3496);
 static_assert(sizeof(With<PerItemArgs, TwoOrders>) == 3512);
 static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3576);
-static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3560);
-static_assert(sizeof(With<PerItemArgs, DrawingArgs>) == 3576);
-static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3640);
-static_assert(sizeof(With<ProductArgs, TwoOrders>) == 3592);
+static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3568);
+static_assert(sizeof(With<PerItemArgs, DrawingArgs>) == 3584);
+static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3648);
+static_assert(sizeof(With<ProductArgs, TwoOrders>) == 3624);
+static_assert(sizeof(With<ProductArgs, DrawingArgs>) == 3696);

@@ -24,6 +24,17 @@ struct DimensionPartials {
 
 // -- by pair ----------------------------------------------------------------------------------------------------------
 
+// As in rust/kernels/dot_scores/all_pairs.rs.
+constexpr double NEAR_ROWS = 1.0 / 16;
+
+// Whether the squared distance of two rows, computed from their product, has the digits that its score needs; `both` are the squared
+// norms of the two.
+template <typename T, typename X>
+__device__ inline bool has_digits(X square, X both) {
+    constexpr double TINY = sizeof(T) == 4 ? 16 * 0x1p-102 : 16 * 0x1p-969;
+    return square >= X(NEAR_ROWS) * both + X(TINY) && square - square == 0;
+}
+
 // Functions of a von Mises-Fisher item's concentration alone: H, A and A' of formulas/vmf.cuh. Those that the kernel
 // does not use are 0.
 struct PerItem {

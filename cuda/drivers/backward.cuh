@@ -72,11 +72,22 @@ __device__ inline void write_totals(const BackwardArgs& args, int64_t item, cons
     }
 }
 
+// Whether a pair of the item has a mark. Called by all threads of a block.
+__device__ inline bool is_marked(const BackwardArgs& args, int64_t item) {
+    const bool query = args.side == QUERY;
+    const int64_t columns = args.pairs.mu2.rows, words = ((query ? columns : args.pairs.mu1.rows) + WARP - 1) / WARP;
+    bool marked = false;
+    for (int64_t word = threadIdx.x; args.marks && word < words; word += blockDim.x) {
+        marked = marked || (query ? args.marks[item * words + word] : args.marks[word * columns + item]) != 0;
+    }
+    return __syncthreads_or(marked);
+}
+
 // The sums over the pairs of a query that products.cuh makes, of which an item of the gallery has the first two.
 constexpr int PRODUCT_SUMS = 4;
 
-// Adds to the gradients of an item what products left of them: the sums over its pairs, of which the first one is a factor of its own
-// mean. Returns whether a pair of the item is marked.
+// Adds to the gradient by an item's mean what products left of it, and writes those that are single numbers: the sums over its pairs, of
+// which the first one is a factor of its own mean. Returns whether a pair of the item is marked.
 template <typename F>
 __device__ inline bool add_sums(const BackwardArgs& args, int64_t item) {
     using T = typename F::T;
@@ -93,12 +104,7 @@ __device__ inline bool add_sums(const BackwardArgs& args, int64_t item) {
         const double sum = warp_sum(sums[s]);
         if (lane() == 0) by_warp[warp()][s] = sum;
     }
-    const int64_t columns = pairs.mu2.rows, words = ((query ? columns : pairs.mu1.rows) + WARP - 1) / WARP;
-    bool marked = false;
-    for (int64_t word = threadIdx.x; word < words; word += PAIR_THREADS) {
-        marked = marked || (query ? args.marks[item * words + word] : args.marks[word * columns + item]) != 0;
-    }
-    const bool any = __syncthreads_or(marked);
+    const bool any = is_marked(args, item);
     for (int s = 0; s < kinds; ++s) {
         sums[s] = 0;
         for (int w = 0; w < PAIR_THREADS / WARP; ++w) sums[s] += by_warp[w][s];
@@ -110,9 +116,9 @@ __device__ inline bool add_sums(const BackwardArgs& args, int64_t item) {
         to[d] = T(fma(sums[0], double(row[d]), double(to[d])));
     }
     if (threadIdx.x == 0) {
-        if (uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[item] += T(sums[1]);
-        for (int s = 0; query && args.shared && s < 2 && s < pairs.shared.stored; ++s) {
-            static_cast<T*>(args.shared)[item * pairs.shared.stored + s] += T(sums[2 + s]);
+        if (uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[item] = T(sums[1]);
+        for (int s = 0; args.shared && s < 2 && s < pairs.shared.stored; ++s) {
+            static_cast<T*>(args.shared)[item * pairs.shared.stored + s] = query ? T(sums[2 + s]) : T(0);
         }
     }
     __syncthreads();

@@ -31,9 +31,6 @@
 #include "../formulas/dot.cuh"
 #include "backward.cuh"
 
-// As in rust/kernels/dot_scores/all_pairs.rs.
-constexpr double NEAR_ROWS = 1.0 / 16;
-
 // The score that a pair must reach to be among the best: that of the worst of k known rows, the last one in args.scores
 // and args.ids. Where fewer rows are known it is NaN, below which no score is.
 __device__ inline float threshold(const PairArgs& args, int64_t q) {
@@ -134,8 +131,7 @@ struct ProductColumn {
     }
     // Whether a pair's product has the digits that its score needs.
     __device__ static bool is_apart(const DotPair& pair) {
-        constexpr double TINY = sizeof(T) == 4 ? 16 * 0x1p-102 : 16 * 0x1p-969;
-        if (F::DIFFERENCE) return pair.x >= NEAR_ROWS * (pair.n + pair.m) + TINY && is_finite(pair.x);
+        if (F::DIFFERENCE) return has_digits<T>(pair.x, pair.n + pair.m);
         return (!F::LENGTHS || (in_range<T>(pair.n) && in_range<T>(pair.m))) && is_finite(pair.x);
     }
 };

@@ -6,6 +6,10 @@
 // the warp that computes a pair draws both items, and the query once for consecutive pairs. The numbers of a class
 // alone, which densities take, are made in the same way. Gradients are those of the drawn score: by each draw, then
 // through the sampler.
+//
+// Of all pairs, a library multiplies the draws of both sides, and a kernel here folds a tile of products into scores, or replaces them by
+// the factors of which the library makes gradients by draws. A pair of items in which two draws are so near each other that their
+// product lacks digits (drivers/products.cuh) is compared by its draws themselves.
 
 #include "../drivers/backward.cuh"
 #include "../drivers/samplers.cuh"
@@ -29,14 +33,20 @@ __device__ inline SampleArgs items_of(const PairArgs& args, const DrawingArgs& d
     return {mu, uncertainty, drawing.seed, 0, side, drawing.draws, WARP, drawing.cached_steps, drawing.made[side]};
 }
 
-// The draws of an item: those made for the call, or new ones, which the warp writes to its `workspace` of D (n + 1)
-// numbers.
+// The draws of an item that are in memory: those made for the call, or the item itself.
+template <typename Sampler, typename T>
+__device__ inline Draws<T> stored(const SampleArgs& items, int64_t row, T* summary) {
+    const int64_t dim = items.mu.stored;
+    if (!Sampler::RANDOM) return {row_of<T>(items.mu, row), 1, summary, dim};
+    return {static_cast<const T*>(items.out) + row * dim, int(items.draws), summary, items.mu.rows * dim};
+}
+
+// The draws of an item: those in memory, or new ones, which the warp writes to its `workspace` of D (n + 1) numbers.
 template <typename Sampler, typename T>
 __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* normals, T* workspace) {
     const int64_t dim = items.mu.stored;
     if constexpr (Sampler::RANDOM) {
-        if (items.out)
-            return {static_cast<const T*>(items.out) + row * dim, int(items.draws), workspace, items.mu.rows * dim};
+        if (items.out) return stored<Sampler>(items, row, workspace);
         // The keys are made anew for each draw: if they were kept, the comparison would have fewer registers.
         const auto addresses = [&](int64_t i, int64_t draw) { return address_of(items, Keys(*items.seed), i, draw); };
         const Team<T> team(dim);
@@ -51,7 +61,7 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
         __syncwarp();
         return {z, int(items.draws), workspace, dim};
     } else {
-        return {row_of<T>(items.mu, row), 1, workspace, dim};
+        return stored<Sampler>(items, row, workspace);
     }
 }
 
@@ -162,7 +172,7 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
             drawn<ItemSampler>(items, item, normals, block);
         }
         __syncthreads();
-        const int64_t n = number_of_pairs(all.args, item);
+        const int64_t n = args.pairs == MARKED && !is_marked(all.args, item) ? 0 : number_of_pairs(all.args, item);
         for (int64_t i = warp(); i < n; i += DRAWN_WARPS) {
             T weight;
             const int64_t other = other_item<T>(all.args, item, i, &weight);
@@ -180,8 +190,10 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         }
         __syncthreads();
         T* const first = block + 2 * numbers;
+        const T* const of_products = static_cast<const T*>(drawing.by_draws) + item * dim;
         for (int64_t i = threadIdx.x; i < numbers; i += SAMPLER_THREADS) {
             for (int w = 1; w < DRAWN_WARPS; ++w) first[i] += first[i + w * 2 * numbers];
+            if (drawing.by_draws && i >= dim) first[i] += of_products[(i / dim - 1) * items.mu.rows * dim + i % dim];
         }
         if (all.args.shared && int64_t(threadIdx.x) < args.shared.stored) {
             double sum = 0;
@@ -203,6 +215,116 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all) {
     }
 }
 
+// -- all pairs, by products -------------------------------------------------------------------------------------------
+
+using DrawnProductArgs = With<ProductArgs, DrawingArgs>;
+
+// Calls body(products, q, g, there) for the pairs of a tile: a block takes PRODUCT_ROWS queries, its warps in turn, and a gallery item a
+// lane, if it is there.
+template <typename T, typename P, typename R, typename Body>
+__device__ inline void each_drawn_pair(const DrawnProductArgs& all, const Body& body) {
+    const ProductArgs& args = all.args;
+    const PairArgs& pairs = args.pairs;
+    const int64_t rows = pairs.end - pairs.begin, column = int64_t(blockIdx.x) * WARP + lane();
+    const int64_t at = column < rows ? column : rows - 1, g = pairs.begin + at;
+    const auto norm = [&](int side, int64_t row) { return args.norms[side] ? static_cast<const T*>(args.norms[side]) + row : nullptr; };
+    for (int i = warp(); i < PRODUCT_ROWS; i += int(blockDim.x) / WARP) {
+        const int64_t row = int64_t(blockIdx.y) * PRODUCT_ROWS + i, q = args.first + row, place = row * args.stride + at;
+        if (row >= args.queries) break;
+        T* const squares = args.squares ? static_cast<T*>(args.squares) + place : nullptr;
+        const int draws = int(all.more.draws);
+        const DrawProducts<T> products{pairs.mu1.stored, args.queries * args.stride, rows, P::RANDOM ? draws : 1, R::RANDOM ? draws : 1,
+                                       static_cast<T*>(args.products) + place, squares, {norm(QUERY, q), norm(GALLERY, g)},
+                                       {pairs.mu1.rows, pairs.mu2.rows}, per_item_of(pairs, g)};
+        body(products, q, g, column < rows);
+    }
+}
+
+// The score of a pair by its draws themselves, which have been made.
+template <typename T, typename Comparison, typename P, typename R>
+__device__ __noinline__ T score_of_draws(const DrawnProductArgs& all, const Comparison& comparison, int64_t q, int64_t g) {
+    const PairArgs& args = all.args.pairs;
+    const auto of = items_of(args, all.more, true), with = items_of(args, all.more, false);
+    const DrawnPair<T> pair{args.mu1.stored, stored<P, T>(of, q, nullptr), stored<R, T>(with, g, nullptr),
+                            row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, per_item_of(args, g)};
+    return T(comparison.value(pair));
+}
+
+// Writes the scores of the pairs of a tile.
+template <typename T, typename Comparison, typename P, typename R>
+__device__ void scores_of_draws(const DrawnProductArgs& all) {
+    const PairArgs& args = all.args.pairs;
+    const Comparison comparison(args, all.more);
+    each_drawn_pair<T, P, R>(all, [&](const DrawProducts<T>& products, int64_t q, int64_t g, bool there) {
+        const auto total = comparison.total(products);
+        T score = total.sum == total.sum ? T(comparison.score(total, products)) : T(0);
+        for (unsigned left = __ballot_sync(FULL, there && total.sum != total.sum); left; left &= left - 1) {
+            const int source = __ffs(int(left)) - 1;
+            const T exact = score_of_draws<T, Comparison, P, R>(all, comparison, q, __shfl_sync(FULL, g, source));
+            if (lane() == source) score = exact;
+        }
+        if (there) static_cast<T*>(args.scores)[q * args.mu2.rows + g] = score;
+    });
+}
+
+// Writes factors in the place of the products of a tile, the masks of the pairs that are left to backward_drawn, whose factors are 0,
+// and the sums over draws.
+template <typename T, typename Comparison, typename P, typename R>
+__device__ void weights_of_draws(const DrawnProductArgs& all) {
+    DYNAMIC_SHARED(T, shared);  // the sums over the queries of each warp
+    __shared__ uint32_t near_of[PRODUCT_ROWS];
+    const ProductArgs& args = all.args;
+    const int64_t gallery = args.pairs.mu2.rows, words = (gallery + WARP - 1) / WARP, tile = args.first / PRODUCT_ROWS + blockIdx.y;
+    const int64_t column = args.pairs.begin + int64_t(blockIdx.x) * WARP + lane(), word = column / WARP;
+    const int m = R::RANDOM ? int(all.more.draws) : 1, warps = int(blockDim.x) / WARP;
+    const Comparison comparison(args.pairs, all.more);
+    for (int j = 0; j < m; ++j) shared[(warp() * m + j) * WARP + lane()] = 0;
+    if (threadIdx.x < PRODUCT_ROWS) near_of[threadIdx.x] = 0;
+    __syncthreads();
+    double by_line[2] = {};
+    each_drawn_pair<T, P, R>(all, [&](const DrawProducts<T>& products, int64_t q, int64_t g, bool there) {
+        const double weight = there ? double(static_cast<const T*>(args.weights)[q * gallery + g]) : 0;
+        const auto total = comparison.total(products);
+        // A weight of 0 adds nothing even where derivatives are NaN or infinite.
+        const bool near = weight != 0 && total.sum != total.sum, counts = weight != 0 && !near;
+        const auto scale = comparison.scale(total, products, weight);
+        const uint32_t all_near = __ballot_sync(FULL, near);
+        if (lane() == 0) args.marks[QUERY][q * words + word] = near_of[q % PRODUCT_ROWS] = all_near;
+        for (int i = 0; i < products.n; ++i) {
+            T sum = 0, lines[2] = {};
+            for (int j = 0; j < m; ++j) {
+                T counted = 0;
+                if (counts) {
+                    counted = comparison.weigh(products, i, j, total, scale, lines);
+                } else if (there) {
+                    products.products[products.at(i, j)] = 0;
+                    if (products.squares) products.squares[products.at(i, j)] = 0;
+                }
+                sum += counted, shared[(warp() * m + j) * WARP + lane()] += counted;
+            }
+            for (int s = 0; s < 2; ++s) by_line[s] += lines[s];
+            if (!args.rows) continue;
+            sum = warp_sum(sum);
+            if (lane() == 0) args.rows[(word * products.n + i) * args.pairs.mu1.rows + q] = sum;
+        }
+    });
+    __syncthreads();
+    if (column < args.pairs.end) {
+        for (int j = warp(); j < m; j += warps) {
+            double sum = 0;
+            for (int w = 0; w < warps; ++w) sum += shared[(w * m + j) * WARP + lane()];
+            args.columns[(tile * m + j) * gallery + column] = sum;
+        }
+        uint32_t marks = 0;
+        for (int i = 0; i < PRODUCT_ROWS; ++i) marks |= (near_of[i] >> lane() & 1) << i;
+        if (warp() == 0) args.marks[GALLERY][tile * gallery + column] = marks;
+    }
+    for (int s = 0; args.by_line && s < 2; ++s) {
+        const double sum = warp_sum(by_line[s]);
+        if (lane() == 0) args.by_line[((tile * words + word) * warps + warp()) * 2 + s] = sum;
+    }
+}
+
 #define DRAWN(op, Comparison, P, R)                                                                               \
     KERNEL(op##_pairs_f32, DrawnArgs, SAMPLER_THREADS) { score_drawn<float, Comparison(float), P, R>(args); }       \
     KERNEL(op##_pairs_f64, DrawnArgs, SAMPLER_THREADS) { score_drawn<double, Comparison(double), P, R>(args); }     \
@@ -221,21 +343,30 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all) {
 #define PUBLISHED_DENSITY(T) Density<T, true, PUBLISHED>
 #define PUBLISHED_LIKELIHOOD(T) Density<T, false, PUBLISHED>
 
+#define OF_PRODUCTS(op, driver, T, types, Comparison, P, R) \
+    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS, 2) { driver##_of_draws<T, Comparison(T), P, R>(args); }
+#define DRAWN_PRODUCTS(op, Comparison, P, R)                  \
+    DRAWN(op, Comparison, P, R)                               \
+    OF_PRODUCTS(op, scores, float, f32, Comparison, P, R)     \
+    OF_PRODUCTS(op, scores, double, f64, Comparison, P, R)    \
+    OF_PRODUCTS(op, weights, float, f32, Comparison, P, R)    \
+    OF_PRODUCTS(op, weights, double, f64, Comparison, P, R)
+
 DRAWN(sampled_cosine_normal, MEAN_COSINE, NormalSampler, NormalSampler)
 DRAWN(sampled_cosine_vmf, MEAN_COSINE, VmfSampler, VmfSampler)
 DRAWN(sampled_cosine_vmf_point, MEAN_COSINE, VmfSampler, Itself)
 DRAWN(sampled_cosine_point_vmf, MEAN_COSINE, Itself, VmfSampler)
-DRAWN(neg_sampled_l2_normal, MEAN_DISTANCE, NormalSampler, NormalSampler)
-DRAWN(neg_sampled_l2_vmf, MEAN_DISTANCE, VmfSampler, VmfSampler)
-DRAWN(neg_sampled_l2_vmf_point, MEAN_DISTANCE, VmfSampler, Itself)
-DRAWN(neg_sampled_l2_point_vmf, MEAN_DISTANCE, Itself, VmfSampler)
-DRAWN(hib_sampled, MATCH, NormalSampler, NormalSampler)
-DRAWN(el_nivmf, DENSITY, VmfSampler, Itself)
-DRAWN(el_nivmf_paper, PAPER_DENSITY, VmfSampler, Itself)
-DRAWN(el_nivmf_published, PUBLISHED_LIKELIHOOD, VmfSampler, Itself)
-DRAWN(nivmf, DENSITY, Itself, Itself)
-DRAWN(nivmf_paper, PAPER_DENSITY, Itself, Itself)
-DRAWN(nivmf_published, PUBLISHED_DENSITY, Itself, Itself)
+DRAWN_PRODUCTS(neg_sampled_l2_normal, MEAN_DISTANCE, NormalSampler, NormalSampler)
+DRAWN_PRODUCTS(neg_sampled_l2_vmf, MEAN_DISTANCE, VmfSampler, VmfSampler)
+DRAWN_PRODUCTS(neg_sampled_l2_vmf_point, MEAN_DISTANCE, VmfSampler, Itself)
+DRAWN_PRODUCTS(neg_sampled_l2_point_vmf, MEAN_DISTANCE, Itself, VmfSampler)
+DRAWN_PRODUCTS(hib_sampled, MATCH, NormalSampler, NormalSampler)
+DRAWN_PRODUCTS(el_nivmf, DENSITY, VmfSampler, Itself)
+DRAWN_PRODUCTS(el_nivmf_paper, PAPER_DENSITY, VmfSampler, Itself)
+DRAWN_PRODUCTS(el_nivmf_published, PUBLISHED_LIKELIHOOD, VmfSampler, Itself)
+DRAWN_PRODUCTS(nivmf, DENSITY, Itself, Itself)
+DRAWN_PRODUCTS(nivmf_paper, PAPER_DENSITY, Itself, Itself)
+DRAWN_PRODUCTS(nivmf_published, PUBLISHED_DENSITY, Itself, Itself)
 
 // Writes what is made of each of the gallery's items alone. A warp takes an item.
 template <typename T, typename Comparison>

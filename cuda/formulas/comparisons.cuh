@@ -6,6 +6,14 @@
 //   value(pair)              returns the score to all lanes
 //   backward(query, pair, weight, out)   adds `weight` times the gradient by the draws of one side, the queries' if
 //                            `query`, to what `out` points to; each lane adds to its own dimensions
+//
+// Where a library has multiplied all draws of many items, each lane has a pair of its own. Products may lack digits, so a pair of which
+// one does is left to the functions above:
+//   total(draws)             returns what the score is made of; its sum is NaN where a product lacks digits
+//   score(total, draws)      returns the score
+//   scale(total, draws, weight)   returns the weight as `weigh` takes it
+//   weigh(draws, i, j, total, scale, by_line)   puts the factors of the gradients by two draws in the place of their products, and returns
+//                            what of it is summed over the draws of either side; adds the derivatives by the shared numbers to `by_line`
 #pragma once
 
 #include "../warps.cuh"
@@ -23,9 +31,9 @@ struct Draws {
 };
 
 // Numbers of a non-isotropic von Mises-Fisher distribution alone: n = |y|, the terms of the log density that do not
-// depend on the draw and, for gradients, I_(D/2)(n) / I_(D/2-1)(n).
+// depend on the draw and, for gradients, I_(D/2)(n) / I_(D/2-1)(n) and the power of 1/n in the last factor, over n.
 struct PerItemShape {
-    double n, logs, ratio;
+    double n, logs, by_unit;
 };
 static_assert(sizeof(PerItemShape) == PER_ITEM_NUMBERS * sizeof(double));
 
@@ -37,6 +45,20 @@ struct DrawnPair {
     const T* uncertainty;
     int64_t stored;
     const PerItemShape* shape;  // the gallery item's; null where no memory was given for it
+};
+
+// The products of the n draws of a query and the m draws of a gallery item, by draw; those of their squares, which densities take, or
+// else the squared norms of the draws.
+template <typename T>
+struct DrawProducts {
+    int64_t dim, down, across;  // from the products of a draw of the query, or of the gallery item, to those of the next one
+    int n, m;
+    T *products, *squares;
+    const T* norms[2];
+    int64_t next[2];            // from the norm of a draw to that of the next one
+    const PerItemShape* shape;  // the gallery item's
+
+    __device__ int64_t at(int i, int j) const { return i * down + j * across; }
 };
 
 // Where a warp adds up gradients: by the item's draws; by D numbers of its uncertainty, where that is no parameter
@@ -103,70 +125,78 @@ struct MeanCosine {
 
 // -- distances --------------------------------------------------------------------------------------------------------
 
-// The logarithm of a mean of powers of e, term by term.
-struct LogMean {
-    double top = -INFINITY, sum = 0;
-
-    // exp(x - top), which is 1 where both are the same infinity.
-    __device__ double relative(double x) const { return exp(x == top ? 0 : x - top); }
-    __device__ void add(LogMean other) {
-        if (other.top > top) {
-            const LogMean old = *this;
-            *this = other, other = old;
-        }
-        sum += other.sum * relative(other.top);
-    }
-    __device__ void add(double x) { add(LogMean{x, 1}); }
-    __device__ double value(int64_t count) const { return top + log(sum / double(count)); }
-    __device__ double share(double x) const { return relative(x) / sum; }
-
-    // Returns to all lanes of a warp the LogMean of all their terms.
-    __device__ LogMean over_warp() const {
-        LogMean all = *this;
-        for (int mask = WARP / 2; mask > 0; mask /= 2) {
-            LogMean other;
-            other.top = __shfl_xor_sync(FULL, all.top, mask), other.sum = __shfl_xor_sync(FULL, all.sum, mask);
-            all.add(other);
-        }
-        return all;
-    }
-    __device__ LogMean(double top, double sum) : top(top), sum(sum) {}
-    __device__ LogMean() {}
-};
+// e^-x, 1/x and 1/sqrt x, in single precision by the device's approximations, which err by two units of the last digit and, the first
+// one, by what a rounding of x changes.
+__device__ inline double decayed(double x) { return exp(-x); }
+__device__ inline double inverse(double x) { return 1 / x; }
+__device__ inline double inverse_root(double x) { return 1 / sqrt(x); }
+__device__ inline float decayed(float x) { return __expf(-x); }
+__device__ inline float inverse(float x) { return __fdividef(1, x); }
+__device__ inline float inverse_root(float x) { return rsqrtf(x); }
 
 // Minus the mean distance.
 struct MeanDistance {
-    struct Total {
-        double sum = 0;
-
-        __device__ Total over_warp() const { return Total{warp_sum(sum)}; }
-    };
-    static constexpr bool ONE_PARTIAL = true;  // the derivative is the same for every distance
+    static constexpr bool SHIFTS = false;
 
     __device__ MeanDistance(double, double) {}
-    __device__ void add(Total& total, double distance) const { total.sum += distance; }
-    __device__ double value(const Total& total, int64_t count) const { return -total.sum / double(count); }
-    __device__ double partial(const Total&, int64_t count, double, double*) const { return -1 / double(count); }
+    template <typename X>
+    __device__ X exponent(X) const { return 0; }
+    template <typename X>
+    __device__ X term(X distance, X, X& slope) const { return slope = 1, distance; }
+    __device__ double of_sum(double sum, double, double count) const { return -sum / count; }
+    __device__ double by_sum(double, double count) const { return -1 / count; }
+    __device__ double by_distance() const { return 1; }
 };
 
 // Log of the mean of sigmoid(b - a distance).
 struct MatchOfDraws {
-    using Total = LogMean;
-    static constexpr bool ONE_PARTIAL = false;
+    static constexpr bool SHIFTS = true;
     double a, b;
 
     __device__ MatchOfDraws(double a, double b) : a(a), b(b) {}
-    __device__ double log_at(double distance) const {
-        const double y = b - a * distance;
-        return (y < 0 ? y : 0) - log(1 + exp(-fabs(y)));
+    template <typename X>
+    __device__ X exponent(X distance) const { return fma(-X(a), distance, X(b)); }
+    template <typename X>
+    __device__ X term(X distance, X shift, X& slope) const {
+        const X y = exponent(distance) + shift, decay = decayed(fabs(y)), large = inverse(1 + decay), small = decay * large;
+        slope = small * large;
+        return y < 0 ? small : large;
     }
-    __device__ void add(Total& total, double distance) const { total.add(log_at(distance)); }
-    __device__ double value(const Total& total, int64_t count) const { return total.value(count); }
-    // The derivative by one distance; adds to `by_line` those by a and b.
-    __device__ double partial(const Total& total, int64_t, double distance, double* by_line) const {
-        const double log = log_at(distance), rest = total.share(log) * -expm1(log);
-        by_line[0] -= rest * distance, by_line[1] += rest;
-        return -a * rest;
+    __device__ double of_sum(double sum, double shift, double count) const { return log(sum / count) - shift; }
+    __device__ double by_sum(double sum, double) const { return 1 / sum; }
+    __device__ double by_distance() const { return -a; }
+};
+
+// The score is of_sum() of the sum of a term of each distance, whose derivative by the distance is a slope times by_distance(). Sums so
+// small that they lose digits are those of terms with a shift that makes their greatest exponent -60, beyond which a probability is a power
+// of e to all digits.
+template <typename X>
+struct Terms {
+    double sum = 0;
+    X shift = 0;
+
+    // each(body) calls body(distance) for the lane's distances: all of its pair, or of the warp's pair a part, if SHARED.
+    template <bool SHARED, typename F, typename Each>
+    static __device__ Terms of(const F& f, const Each& each) {
+        constexpr double LEAST = sizeof(X) == 4 ? 1e-30 : 1e-280;
+        Terms all;
+        const auto add = [&] {
+            all.sum = 0;
+            each([&](X distance) {
+                X slope;
+                all.sum += f.term(distance, all.shift, slope);
+            });
+            if (SHARED) all.sum = warp_sum(all.sum);
+        };
+        add();
+        if (F::SHIFTS && __any_sync(FULL, all.sum < LEAST)) {
+            X top = -INFINITY;
+            each([&](X distance) { top = f.exponent(distance) > top ? f.exponent(distance) : top; });
+            if (SHARED) top = warp_greatest(top);
+            all.shift = top < -60 ? -60 - top : X(0);
+            add();
+        }
+        return all;
     }
 };
 
@@ -218,32 +248,37 @@ struct ByDistances {
             }
         }
     }
-    __device__ typename F::Total total(const Draws<T>& draws, const Draws<T>& others, int64_t dim) const {
-        typename F::Total total;
-        for_each(draws, others, dim, [&](int, const T* const*, const T* const*, bool valid, double distance) {
-            if (valid) f.add(total, distance);
+    __device__ Terms<double> total(const Draws<T>& draws, const Draws<T>& others, int64_t dim) const {
+        return Terms<double>::template of<true>(f, [&](const auto& body) {
+            for_each(draws, others, dim, [&](int, const T* const*, const T* const*, bool valid, double distance) {
+                if (valid) body(distance);
+            });
         });
-        return total.over_warp();
+    }
+    // The factor of a - b in the gradient by a draw a, b being another one; adds the derivatives by two shared numbers.
+    template <typename X>
+    __device__ X factor(X distance, X inverse, X shift, X scale, X* by_line) const {
+        X slope;
+        f.term(distance, shift, slope);
+        slope *= scale, by_line[0] -= slope * distance, by_line[1] += slope;
+        return X(f.by_distance()) * slope * inverse;
     }
 
     __device__ double value(const DrawnPair<T>& pair) const {
-        const int64_t count = int64_t(pair.query.n) * pair.gallery.n;
-        return f.value(total(pair.query, pair.gallery, pair.dim), count);
+        const Terms<double> all = total(pair.query, pair.gallery, pair.dim);
+        return f.of_sum(all.sum, all.shift, double(pair.query.n) * pair.gallery.n);
     }
     __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
         const Draws<T>&draws = query ? pair.query : pair.gallery, &others = query ? pair.gallery : pair.query;
-        const int64_t count = int64_t(draws.n) * others.n, dim = pair.dim;
-        typename F::Total all;
-        if (!F::ONE_PARTIAL) all = total(draws, others, dim);
+        const int64_t dim = pair.dim;
+        Terms<double> all;
+        if (F::SHIFTS) all = total(draws, others, dim);
+        const double by_term = weight * f.by_sum(all.sum, double(draws.n) * others.n);
         for_each(draws, others, dim,
                  [&](int i, const T* const* down, const T* const* across, bool valid, double distance) {
-            double by_line[2] = {0, 0}, scale = 0;
-            if (valid) {
-                // The distance of draws that coincide has no gradient.
-                const double partial = f.partial(all, count, distance, by_line);
-                scale = distance == 0 ? 0 : weight * partial / distance;
-                for (int s = 0; s < 2; ++s) out.shared[s] += weight * by_line[s];
-            }
+            // The distance of draws that coincide has no gradient.
+            const double inverse = distance == 0 ? 0 : 1 / distance;
+            const double scale = valid ? factor(distance, inverse, all.shift, by_term, out.shared) : 0;
             T scales[WARP];
 #pragma unroll
             for (int n = 0; n < WARP; ++n) scales[n] = __shfl_sync(FULL, T(scale), n);
@@ -262,9 +297,59 @@ struct ByDistances {
             }
         });
     }
+
+    // -- by products
+
+    // The distance of draws i and j, and its inverse: NaN where their product lacks its digits. Where it does not, the distance errs by at
+    // most (D + 4 ceil(D/128) + 8) u / (2 NEAR_ROWS) of itself, which is D roundings of a product, those of both norms and a few.
+    struct At {
+        T distance, inverse;
+
+        __device__ At(const DrawProducts<T>& draws, int i, int j) {
+            const T both = draws.norms[QUERY][i * draws.next[QUERY]] + draws.norms[GALLERY][j * draws.next[GALLERY]];
+            const T square = fma(T(-2), draws.products[draws.at(i, j)], both);
+            inverse = has_digits<T>(square, both) ? inverse_root(square) : T(NAN), distance = square * inverse;
+        }
+    };
+    __device__ Terms<T> total(const DrawProducts<T>& draws) const {
+        return Terms<T>::template of<false>(f, [&](const auto& body) {
+            for (int i = 0; i < draws.n; ++i) {
+#pragma unroll 4
+                for (int j = 0; j < draws.m; ++j) body(At(draws, i, j).distance);
+            }
+        });
+    }
+    __device__ double score(const Terms<T>& total, const DrawProducts<T>& draws) const {
+        return f.of_sum(total.sum, total.shift, double(draws.n) * draws.m);
+    }
+    __device__ T scale(const Terms<T>& total, const DrawProducts<T>& draws, double weight) const {
+        return T(weight * f.by_sum(total.sum, double(draws.n) * draws.m));
+    }
+    // The gradient by a draw a is the sum of factors times a - b: of their products with b, negative, and of their sum times a.
+    __device__ T weigh(const DrawProducts<T>& draws, int i, int j, const Terms<T>& total, T scale, T* by_line) const {
+        const At at(draws, i, j);
+        const T found = factor(at.distance, at.inverse, total.shift, scale, by_line);
+        draws.products[draws.at(i, j)] = -found;
+        return found;
+    }
 };
 
 // -- densities --------------------------------------------------------------------------------------------------------
+
+// The logarithm of a mean of powers of e, term by term.
+struct LogMean {
+    double top = -INFINITY, sum = 0;
+
+    // exp(x - top), which is 1 where both are the same infinity.
+    __device__ double relative(double x) const { return exp(x == top ? 0 : x - top); }
+    __device__ void add(double x) {
+        const double old = top;
+        if (x > top) top = x, sum *= relative(old);
+        sum += relative(x);
+    }
+    __device__ double value(int64_t count) const { return top + log(sum / double(count)); }
+    __device__ double share(double x) const { return relative(x) / sum; }
+};
 
 // Log of the mean density of the gallery item, non-isotropic von Mises-Fisher, at the query's draws. For z on the
 // sphere, K = diag(kappa), x = K z (STRETCHED, else z), y = K mu and n = |y|,
@@ -296,7 +381,8 @@ struct Density {
         const T length = sqrt(warp_sum(square));
         const double n = length, power = power_of_n(pair.dim);
         const double det = double(warp_sum(sum)) - (FACTOR == EXACT ? 0 : power * log(n));
-        return {n, orders.log_norm_at_zero() - orders.h(n) + det, partials ? orders.a(n) : 0};
+        const double by_unit = partials ? orders.a(n) + (FACTOR == EXACT ? 0 : power / n) : 0;
+        return {n, orders.log_norm_at_zero() - orders.h(n) + det, by_unit};
     }
     // Of one draw z: |x|, |x/|x| - y/n|^2 and the log density.
     struct At {
@@ -332,7 +418,7 @@ struct Density {
     __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
         const PerItemShape shape = this->shape(pair, true);
         const LogMean all = total(shape, pair);
-        const T by_unit = T(shape.ratio + (FACTOR == EXACT ? 0 : power_of_n(pair.dim) / shape.n)), n = T(shape.n);
+        const T by_unit = T(shape.by_unit), n = T(shape.n);
         for (int i = 0; i < pair.query.n; ++i) {
             const T* const z = pair.query.row(i);
             const At at = this->at(shape, pair, z);
@@ -352,5 +438,37 @@ struct Density {
                 }
             }
         }
+    }
+
+    // -- by products: of z with K y (STRETCHED, else y), and of squares with K^2 (or 1)
+
+    // Of one draw z: |x|, the cosine and the log density, which is NaN where products lack digits.
+    struct OfProduct {
+        double length, cosine, log;
+    };
+    __device__ OfProduct of_product(const DrawProducts<T>& draws, int i) const {
+        const PerItemShape& shape = *draws.shape;
+        const double square = draws.squares[draws.at(i, 0)], length = sqrt(square);
+        const double cosine = draws.products[draws.at(i, 0)] / (length * shape.n), apart = shape.n * (1 - cosine);
+        // As in rust/kernels/sampled_scores/densities.rs: a cosine errs by some 2 D u, so the log density by 2 D u n, at most 8 D u of
+        // apart + D.
+        const bool digits = square > 1e-30 && square < 1e30 && apart + double(draws.dim) >= 0.25 * shape.n;
+        return {length, cosine, digits ? shape.logs - apart - power_of_x(draws.dim) * ::log(length) : NAN};
+    }
+    __device__ LogMean total(const DrawProducts<T>& draws) const {
+        LogMean total;
+        for (int i = 0; i < draws.n; ++i) total.add(of_product(draws, i).log);
+        return total;
+    }
+    __device__ double score(const LogMean& total, const DrawProducts<T>& draws) const { return total.value(draws.n); }
+    __device__ double scale(const LogMean& total, const DrawProducts<T>&, double weight) const { return weight / total.sum; }
+    // With M = K (STRETCHED, else 1), the gradient by z is a factor times M y less another one times M^2 z, that by y the first one times
+    // x less the share of the weight times by_unit y/n.
+    __device__ T weigh(const DrawProducts<T>& draws, int i, int, const LogMean& total, double scale, T*) const {
+        const OfProduct at = of_product(draws, i);
+        const double share = scale * total.relative(at.log), along = share / at.length;
+        draws.products[draws.at(i, 0)] = T(along);
+        draws.squares[draws.at(i, 0)] = T(along * (draws.shape->n * at.cosine + power_of_x(draws.dim)) / at.length);
+        return T(share);
     }
 };

@@ -7,8 +7,8 @@ import numpy as np
 _Array: TypeAlias = np.ndarray[Any, Any]
 _Inputs: TypeAlias = list[_Array]  # mu1, uncertainty1, mu2, uncertainty2, shared
 _Draws: TypeAlias = tuple[int, int, int] | None  # seed, number and first row of the gallery, where a score draws
-# Seed, number, workspace, and the draws of either side that were made.
-_Drawing: TypeAlias = tuple[_Memory | None, int, _Memory, _Memory | None, _Memory | None] | None
+# Seed, number, workspace, the draws of either side that were made, and gradients by a side's draws.
+_Drawing: TypeAlias = tuple[_Memory | None, int, _Memory, list[_Memory | None], _Memory | None] | None
 
 _Memory: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str]  # address, shape, strides, dtype
 _Place: TypeAlias = tuple[int, int]  # device, stream
@@ -117,6 +117,20 @@ def cuda_score_backward(
     lists: list[_Memory] | None,
     weights: _Memory,
     sides: list[tuple[int, _Drawing, list[_Memory]]],
+    marks: list[_Memory] | None,
+) -> None: ...
+def cuda_warps(m: int) -> int: ...
+def cuda_fold(
+    name: str,
+    at: _Place,
+    arrays: list[_Memory],
+    draws: _Drawing,
+    per_item: list[_Memory | None],
+    tile: tuple[int, int, int, int],
+    products: list[_Memory],
+    norms: list[_Memory],
+    out: _Memory | None,
+    weights: tuple[_Memory, list[_Memory], _Memory | None, _Memory, _Memory | None] | None,
 ) -> None: ...
 def cuda_shares(name: str, at: _Place, arrays: list[_Memory], candidates: int) -> int: ...
 def cuda_rerank(

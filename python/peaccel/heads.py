@@ -384,11 +384,11 @@ def from_embedding(e: Tensor) -> VonMisesFisher[Tensor]:
     if e.dtype in (torch.float16, torch.bfloat16):
         e = e.float()
     kappa = torch.linalg.vector_norm(e, dim=1)
-    some = kappa[:, None] > 0
+    none = ~(kappa[:, None] > 0)
     # A row of zeros gets an arbitrary direction; it is divided by 1, or its gradient would be 0 * inf.
     axis = torch.zeros_like(e)
     axis[:, 0] = 1
-    mu = torch.where(some, e, axis) / torch.where(some, kappa[:, None], 1)
+    mu = torch.where(none, axis, e) / kappa[:, None].masked_fill(none, 1)
     return VonMisesFisher(mu, kappa)
 
 

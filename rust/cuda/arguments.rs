@@ -130,20 +130,29 @@ shared_with_cuda! {
         pub workspace: u64 as "void*",
         /// T [draws, N, D], the draws of queries and gallery; null where each pair draws anew.
         pub made: [u64; 2] as "void*",
+        /// Gradients: T [draws, N, D], those by the draws of the side, of products; null where no pair has any.
+        pub by_draws: u64 as "const void*",
         /// The orders of densities.
         pub orders: TwoOrders,
     }
 
     /// The arguments of kernels that read inner products which a library has made: those of all queries and the gallery rows
-    /// from `pairs.begin` to `pairs.end`.
+    /// from `pairs.begin` to `pairs.end`. Where draws are compared, all draws of `queries` queries from `first` on and of these rows.
     pub struct ProductArgs {
         /// The inputs, and where scores, limits or survivors go.
         pub pairs: PairArgs,
-        /// T [Q, stride], the products. Those of query q are multiplied by powers[q] of two, unless `powers` is null.
-        pub products: u64 as "const void*",
+        /// T [Q, stride], the products. Those of query q are multiplied by powers[q] of two, unless `powers` is null. Of draws, T
+        /// [draws, queries, draws, rows], of which gradients write the factors.
+        pub products: u64 as "void*",
+        /// Densities of draws: T, likewise, the products of squares.
+        pub squares: u64 as "void*",
         /// Elements from one query's products to the next one's.
         pub stride: i64,
-        /// By side, T [N], the squared norms.
+        /// Of draws: the first query, a multiple of PRODUCT_ROWS.
+        pub first: i64,
+        /// Of draws: the queries.
+        pub queries: i64,
+        /// By side, T [N], the squared norms; of draws [draws, N].
         pub norms: [u64; 2] as "const void*",
         /// float32 [Q], the factors that the products are multiplied by.
         pub powers: u64 as "const float*",
@@ -156,11 +165,15 @@ shared_with_cuda! {
         /// Gradients, written: a bit for each pair that is left to the pair function, [Q, G / 32] and [Q / 32, G].
         pub marks: [u64; 2] as "uint32_t*",
         /// Gradients: float64 [G / PRODUCT_COLUMNS, Q, 4], written: sums over the pairs of a query of the factor of its own
-        /// mean and of the derivatives by its uncertainty and by two shared numbers.
+        /// mean and of the derivatives by its uncertainty and by two shared numbers. Of draws [G / WARP, draws, Q], the sums of
+        /// factors; null where they are not wanted.
         pub rows: u64 as "double*",
         /// Gradients: float64 [Q / PRODUCT_ROWS, G, 2], written: the first two sums of each gallery item; null where they are
-        /// not wanted.
+        /// not wanted. Of draws [Q / PRODUCT_ROWS, draws, G].
         pub columns: u64 as "double*",
+        /// Gradients of draws: float64 [Q / PRODUCT_ROWS, G / WARP, warps, 2], written: the sums of the derivatives by two shared
+        /// numbers; null where there are none.
+        pub by_line: u64 as "double*",
     }
 
     /// The arguments of a kernel that makes the squared norms of rows.
@@ -331,6 +344,7 @@ struct With {
             with::<PerItemArgs, DrawingArgs>(),
             with::<BackwardArgs, DrawingArgs>(),
             with::<ProductArgs, TwoOrders>(),
+            with::<ProductArgs, DrawingArgs>(),
         ];
         [INTRODUCTION, &constants::declarations(), &structs.concat(), WITH, &uses.concat()].concat()
     }

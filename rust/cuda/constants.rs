@@ -44,6 +44,8 @@ shared_with_cuda! {
     pub const PRODUCT_COLUMNS: usize = 128;
     /// Queries of a block that reads products: the bits of a mask.
     pub const PRODUCT_ROWS: usize = 32;
+    /// The most threads of a block that reads products of draws.
+    pub const FOLD_THREADS: usize = 512;
 
     /// Threads of a block that selects the best of given scores.
     pub const TOPK_THREADS: usize = 256;

@@ -1,8 +1,8 @@
 //! Scores that compare draws, and their gradients: cuda/families/sampled_scores.cu.
 
-use super::arguments::{DrawingArgs, PairArgs, With};
+use super::arguments::{DrawingArgs, PairArgs, ProductArgs, With};
 use super::call::{Call, Gradients, Lists, Which};
-use super::constants::{SAMPLER_THREADS, WARP};
+use super::constants::{FOLD_THREADS, PRODUCT_ROWS, SAMPLER_THREADS, WARP};
 use super::libcuda::{driver, Launch};
 use super::samplers::{CachedNormals, WARPS};
 use crate::error::Error;
@@ -25,6 +25,38 @@ pub struct Drawing {
     pub workspace: u64,
     /// Addresses of the draws [n, N, D] of queries and gallery; 0 where each pair draws anew.
     pub made: [u64; 2],
+    /// Address of the gradients by the draws [n, N, D] of a side that products have given; 0 where none have.
+    pub by_draws: u64,
+}
+
+impl Drawing {
+    /// What kernels take of it.
+    fn args(&self, call: &Call) -> DrawingArgs {
+        let Drawing { seed, draws, made, by_draws, .. } = *self;
+        DrawingArgs { seed, draws: draws as i64, made, by_draws, orders: call.orders(), ..DrawingArgs::default() }
+    }
+}
+
+/// The products of all draws of some queries and of some gallery rows.
+#[derive(Clone, Copy)]
+pub struct Tile {
+    /// The first query, a multiple of 32, and their number; the first gallery row, likewise.
+    pub at: [usize; 4],
+    /// Addresses of the products [n, queries, m, rows], and of those of squares.
+    pub products: [u64; 2],
+    /// Addresses of the squared norms of the draws of each side.
+    pub norms: [u64; 2],
+}
+
+/// Where gradients of a tile are written.
+#[derive(Clone, Copy)]
+pub struct Weights {
+    /// Address of the weight of each score, [Q, G].
+    pub weights: u64,
+    /// Addresses of the masks of the pairs that are left to the pair function.
+    pub marks: [u64; 2],
+    /// Addresses of the sums over rows and over columns, and of those of the derivatives by shared numbers.
+    pub sums: [u64; 3],
 }
 
 /// How a call is shared out among blocks.
@@ -65,14 +97,11 @@ impl Plan {
     /// As [`scores`].
     unsafe fn launch<A: Copy>(&self, call: &Call, kernel: &str, args: A, drawing: &Drawing) -> Result<(), Error> {
         let more = DrawingArgs {
-            seed: drawing.seed,
-            draws: drawing.draws as i64,
             cached_steps: self.normals.steps() as i64,
             columns: self.columns as i64,
             stride: self.stride as i64,
             workspace: if self.in_shared { 0 } else { drawing.workspace },
-            made: drawing.made,
-            orders: call.orders(),
+            ..drawing.args(call)
         };
         driver()?.launch(&call.name(kernel), self.launch, &With { args, more })
     }
@@ -122,4 +151,49 @@ pub unsafe fn backward(
         Plan::of(call, drawing.draws, rows, None)?.launch(call, "backward", args, &drawing)?;
     }
     Ok(())
+}
+
+/// Warps of a block that reads products of draws whose sums over m draws each of them keeps in 128 m numbers of shared memory.
+pub fn warps(m: usize) -> usize {
+    (256 / m.next_power_of_two()).clamp(4, FOLD_THREADS / WARP)
+}
+
+/// The scores of a tile, to `out` [Q, G], or with `weights` what its gradients are made of, in place of the products too. The first tile
+/// makes what belongs to each item alone.
+///
+/// # Safety
+/// As [`scores`]; draws have been made.
+pub unsafe fn fold(
+    call: &Call,
+    drawing: &Drawing,
+    tile: Tile,
+    out: u64,
+    weights: Option<Weights>,
+) -> Result<(), Error> {
+    let [first, queries, begin, rows] = tile.at;
+    if (first, begin) == (0, 0) {
+        make_per_item(call, drawing, weights.is_some())?;
+    }
+    let m = if call.kernel.samplers[1].is_some() { drawing.draws } else { 1 };
+    let (warps, size) = (warps(m), call.types.size());
+    let grid = (rows.div_ceil(WARP) as u32, queries.div_ceil(PRODUCT_ROWS) as u32);
+    let shared = if weights.is_some() { (warps * m * WARP * size) as u32 } else { 0 };
+    let at = Launch { device: call.at.device, stream: call.at.stream, grid, block: (warps * WARP) as u32, shared };
+    let (begin, end) = (begin as i64, (begin + rows) as i64);
+    let [products, squares] = tile.products;
+    let mut args = ProductArgs {
+        pairs: PairArgs { scores: out, begin, end, ..call.args(Which::Pairwise) },
+        products,
+        squares,
+        stride: (m * rows) as i64,
+        first: first as i64,
+        queries: queries as i64,
+        norms: tile.norms,
+        ..ProductArgs::default()
+    };
+    if let Some(Weights { weights, marks, sums: [rows, columns, by_line] }) = weights {
+        args = ProductArgs { weights, marks, rows, columns, by_line, ..args };
+    }
+    let kernel = if weights.is_some() { "weights" } else { "scores" };
+    driver()?.launch(&call.name(kernel), at, &With { args, more: drawing.args(call) })
 }

@@ -55,6 +55,8 @@ pub struct Facts {
     pub symmetric: bool,
     /// Whether a GPU computes numbers of each query and of each gallery item alone, once for all of its pairs.
     pub per_item: [bool; 2],
+    /// Of a score that compares draws, by what: "directions", "distances", or "densities", at "stretched" draws or at draws.
+    pub compares: Option<&'static str>,
 }
 
 impl Facts {
@@ -72,6 +74,7 @@ impl Facts {
             saves: false,
             symmetric: false,
             per_item,
+            compares: None,
         }
     }
 

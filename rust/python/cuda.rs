@@ -3,9 +3,9 @@
 use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
-use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS};
+use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS, PRODUCT_ROWS, WARP};
 use crate::cuda::products::{self, Scratch, Weighted};
-use crate::cuda::sampled::{self, Drawing};
+use crate::cuda::sampled::{self, Drawing, Tile, Weights};
 use crate::cuda::search::{self, Blocks, Cut, SieveMemory, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
 use crate::drivers::Prune;
@@ -106,9 +106,9 @@ fn set_per_item(call: &mut Call, per_item: &PerItem) -> Result<(), Error> {
     Ok(())
 }
 
-/// The arguments of a score that compares draws: the seed (none where nothing is random), the number of draws, a workspace, and
-/// the draws of queries and gallery [n, N, D] where they have been made.
-type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Option<DeviceArray>);
+/// The arguments of a score that compares draws: the seed (none where nothing is random), the number of draws, a workspace, the draws
+/// of queries and gallery [n, N, D] where they have been made, and the gradients by a side's draws where products gave them.
+type Draws = (Option<DeviceArray>, usize, DeviceArray, [Option<DeviceArray>; 2], Option<DeviceArray>);
 
 /// The draws of a call; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how
 /// large the workspace must be.
@@ -117,22 +117,29 @@ fn drawing(call: &Call, draws: Option<&Draws>, rows: usize, columns: Option<usiz
     if !call.compares_draws() {
         return ensure(draws.is_none(), || format!("{op}: draws nothing")).map(|()| None);
     }
-    let Some((seed, n, workspace, query, gallery)) = draws else {
+    let Some(draws) = draws else {
         return Err(Error::Value(format!("{op}: compares draws")));
     };
+    let (wanted, found) = (sampled::workspace(call, draws.1, rows, columns)?, count(&draws.2));
+    ensure(found >= wanted, || format!("the workspace has {found} elements, expected {wanted}"))?;
+    drawn(call, draws).map(Some)
+}
+
+/// The draws of a call, whatever its workspace.
+fn drawn(call: &Call, (seed, n, workspace, made, by_draws): &Draws) -> Result<Drawing, Error> {
+    let (op, dtype) = (call.kernel.name, call.types.name());
     ensure((1..=DRAWS).contains(n), || format!("n is {n}, expected 1 .. {DRAWS}"))?;
     ensure(seed.is_some() || !call.kernel.draws(), || format!("{op}: draws need a seed"))?;
-    let (wanted, found) = (sampled::workspace(call, *n, rows, columns)?, count(workspace));
-    ensure(found >= wanted, || format!("the workspace has {found} elements, expected {wanted}"))?;
     let seed = seed.as_ref().map_or(Ok(0), |seed| seed.address("int64"))?;
-    let mut made = [0; 2];
-    for ((made, given), mu) in made.iter_mut().zip([query, gallery]).zip([&call.inputs.mu1, &call.inputs.mu2]) {
+    let mut addresses = [0; 2];
+    for ((address, given), mu) in addresses.iter_mut().zip(made).zip([&call.inputs.mu1, &call.inputs.mu2]) {
         let Some(given) = given else { continue };
         let shape = [*n, mu.rows as usize, mu.stored as usize];
         ensure(given.shape() == shape, || format!("draws have shape {:?}, expected {shape:?}", given.shape()))?;
-        *made = given.address(call.types.name())?;
+        *address = given.address(dtype)?;
     }
-    Ok(Some(Drawing { seed, draws: *n, workspace: workspace.address(call.types.name())?, made }))
+    let by_draws = by_draws.as_ref().map_or(Ok(0), |given| given.address(dtype))?;
+    Ok(Drawing { seed, draws: *n, workspace: workspace.address(dtype)?, made: addresses, by_draws })
 }
 
 /// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items need for n draws; None
@@ -227,7 +234,8 @@ fn of_side(arrays: &FiveArrays, side: usize, out: &[DeviceArray; 3]) -> Result<[
 }
 
 /// Gradients of sum(weights * scores) by some sides. `lists`: for candidates seen from the gallery, where each row's begin
-/// [G + 1] and their places [Q K].
+/// [G + 1] and their places [Q K]. `marks`: masks of the pairs that
+/// products do not give, empty where they give all.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_score_backward(
@@ -240,9 +248,15 @@ pub fn cuda_score_backward(
     lists: Option<[DeviceArray; 2]>,
     weights: DeviceArray,
     sides: Vec<OfSide>,
+    marks: Option<Vec<DeviceArray>>,
 ) -> PyResult<()> {
     let call = call_with(name, at, &arrays, &per_item)?;
     let which = which(&call, candidates.as_ref(), &weights)?;
+    let (which, marks) = match marks.as_deref() {
+        Some([by_query, by_row]) => (Which::Marked, masks(&call, [by_query, by_row])?),
+        Some(_) => (Which::Marked, [0; 2]),
+        None => (which, [0; 2]),
+    };
     ensure(call.types != Types::F32F16 && call.types != Types::F32BF16, || "gradients need a gallery in full".into())?;
     let dtype = arrays[0].dtype();
     let lists = match (&lists, &candidates) {
@@ -259,8 +273,11 @@ pub fn cuda_score_backward(
         ensure(*side < 2, || format!("side is {side}"))?;
         let drawing = drawing(&call, draws.as_ref(), arrays[2 * side].shape()[0], None)?;
         let out = of_side(&arrays, *side, out)?;
-        let gradients = Gradients { side: *side, out, of_products: (0, 0, 0) };
+        let gradients = Gradients { side: *side, out, of_products: (marks[*side], 0, 0) };
         match drawing {
+            Some(Drawing { by_draws: 0, .. }) if matches!(which, Which::Marked) => {
+                return Err(Error::Value(format!("{name}: marked pairs need gradients by draws")).into());
+            }
             Some(drawing) => drawn.push((gradients, drawing)),
             None => plain.push(gradients),
         }
@@ -274,6 +291,82 @@ pub fn cuda_score_backward(
             call.backward(which, &plain, lists, weights)
         }
     })?;
+    Ok(())
+}
+
+/// The addresses of masks [Q, G / 32] and [Q / 32, G], int32.
+fn masks(call: &Call, marks: [&DeviceArray; 2]) -> Result<[u64; 2], Error> {
+    let (queries, gallery) = (call.inputs.mu1.rows as usize, call.inputs.mu2.rows as usize);
+    let fits = count(marks[0]) >= queries * gallery.div_ceil(WARP)
+        && count(marks[1]) >= queries.div_ceil(PRODUCT_ROWS) * gallery;
+    ensure(fits, || "masks need a bit for each pair".into())?;
+    Ok([marks[0].address("int32")?, marks[1].address("int32")?])
+}
+
+/// How many warps of a block share the sums over m draws.
+#[pyfunction]
+pub fn cuda_warps(m: usize) -> usize {
+    sampled::warps(m)
+}
+
+/// The weights [Q, G]; masks; float64 sums over rows [G / 32, n, Q] and columns [Q / 32, m, G], and those of the derivatives by shared numbers
+/// [Q / 32, G / 32, warps, 2].
+type OfWeights = (DeviceArray, [DeviceArray; 2], Option<DeviceArray>, DeviceArray, Option<DeviceArray>);
+
+/// The scores [Q, G] of a tile, given the products of its draws and maybe of their squares, [n, queries, m, rows], and the squared norms of
+/// all draws; or, with weights, what its gradients are made of. The tile: first query, queries, first gallery row, rows.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
+pub fn cuda_fold(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    draws: Draws,
+    per_item: PerItem,
+    tile: [usize; 4],
+    products: Vec<DeviceArray>,
+    norms: Vec<DeviceArray>,
+    out: Option<DeviceArray>,
+    weights: Option<OfWeights>,
+) -> PyResult<()> {
+    let call = call_with(name, at, &arrays, &per_item)?;
+    let (drawing, dtype) = (drawn(&call, &draws)?, call.types.name());
+    let sides = [&call.inputs.mu1, &call.inputs.mu2].map(|mu| mu.rows as usize);
+    let [n, m] = call.kernel.samplers.map(|sampler| sampler.map_or(1, |_| drawing.draws));
+    let [first, queries, begin, rows] = tile;
+    let of_densities = call.kernel.per_item[1];
+    let inside =
+        first % PRODUCT_ROWS == 0 && begin % WARP == 0 && first + queries <= sides[0] && begin + rows <= sides[1];
+    let fits = products.len() == 1 + usize::from(of_densities)
+        && products.iter().all(|x| count(x) >= n * queries * m * rows)
+        && (if of_densities { call.per_item[1] != 0 } else { norms.len() == 2 })
+        && norms.iter().zip([n * sides[0], m * sides[1]]).all(|(norms, wanted)| count(norms) >= wanted)
+        && drawing.made.iter().zip(call.kernel.samplers).all(|(&made, sampler)| made != 0 || sampler.is_none());
+    ensure(inside && fits, || format!("{name}: products do not fit the tile"))?;
+    let address = |arrays: &[DeviceArray], i: usize| arrays.get(i).map_or(Ok(0), |x| x.address(dtype));
+    let tile = Tile {
+        at: tile,
+        products: [address(&products, 0)?, address(&products, 1)?],
+        norms: [address(&norms, 0)?, address(&norms, 1)?],
+    };
+    let weights = match &weights {
+        None => None,
+        Some((weights, marks, by_row, by_column, by_line)) => {
+            let (words, tiles) = (sides[1].div_ceil(WARP), sides[0].div_ceil(PRODUCT_ROWS));
+            let sums = [(by_row, words * n * sides[0]), (by_line, tiles * words * sampled::warps(m) * 2)];
+            let fit = count(by_column) >= tiles * m * sides[1]
+                && sums.iter().all(|(sum, wanted)| sum.as_ref().is_none_or(|sum| count(sum) >= *wanted));
+            ensure(fit, || format!("{name}: sums do not fit the call"))?;
+            let [by_row, by_line] =
+                [by_row, by_line].map(|sum| sum.as_ref().map_or(Ok(0), |sum| sum.address("float64")));
+            let sums = [by_row?, by_column.address("float64")?, by_line?];
+            Some(Weights { weights: products_of(&call, dtype, weights)?, marks: masks(&call, marks.each_ref())?, sums })
+        }
+    };
+    let out = out.as_ref().map_or(Ok(0), |out| products_of(&call, dtype, out))?;
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { sampled::fold(&call, &drawing, tile, out, weights) })?;
     Ok(())
 }
 

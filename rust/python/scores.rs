@@ -360,6 +360,7 @@ pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         fields.set_item("saves", kernel.saves)?;
         fields.set_item("symmetric", kernel.symmetric)?;
         fields.set_item("per_item", kernel.per_item)?;
+        fields.set_item("compares", kernel.compares)?;
         Ok(fields)
     };
     table::scores().map(|score| told(&score.facts)).collect()

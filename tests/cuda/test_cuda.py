@@ -122,6 +122,54 @@ def test_gradients(name, q_kind, g_kind, dtype):
         assert float((found - on_cpu).abs().max()) <= (1e-4 if dtype == "float32" else 1e-10) * scale
 
 
+DRAWN = [(name, *kinds) for name, *kinds in PAIRS if pe.scores.get(name).pair(*kinds).op.sampled]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("queries", "gallery"), [(67, 301), (1, 40), (300, 900)])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), DRAWN)
+def test_gradients_of_draws_of_all_pairs(name, q_kind, g_kind, queries, gallery, dtype):
+    """Sizes that no tile divides, one row, and several tiles; gradients of both sides, of one, and of none."""
+    for sides in ((0, 1), (0,), (1,), ()):
+        results = []
+        for device in ("cpu", "cuda"):
+            items = [
+                make(kind, n, 37, n, dtype=dtype, library="torch").to(device)
+                for kind, n in ((q_kind, queries), (g_kind, gallery))
+            ]
+            leaves = [x.requires_grad_() for side in sides for x in items[side].arrays]
+            scores = pe.pairwise(*items, scored(name, q_kind))
+            weights = torch.linspace(-1, 1, scores.numel(), dtype=scores.dtype, device=device).reshape(scores.shape)
+            weights[queries // 2, gallery // 2 :] = 0
+            if leaves:
+                (scores * weights).sum().backward()
+            results.append([scores.detach().cpu(), *(x.grad.cpu() for x in leaves if x.grad is not None)])
+        for on_cpu, found in zip(*results, strict=True):
+            scale = max(1.0, float(on_cpu.abs().max()))
+            assert float((found - on_cpu).abs().max()) <= (1e-4 if dtype == "float32" else 1e-10) * scale
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("queries", "gallery"), [(40, 67), (1, 33), (33, 1)])
+@pytest.mark.parametrize("name", ["hib", "neg_sampled_l2"])
+def test_draws_near_each_other_far_from_the_origin(name, queries, gallery, dtype):
+    """Duplicates, some of variance 0, where products of rows leave no digit of distances."""
+    q, g = (make("normal_diagonal", n, 20, n, dtype=dtype, library="torch") for n in (queries, gallery))
+    far = 1e3 if dtype == "float32" else 1e6
+    for d in (q, g):
+        d.mu.add_(far)
+        d.var[::3] = 0
+    g.mu[: gallery // 2] = q.mu[0]
+    a, b, score = on_gpu(q), on_gpu(g), scored(name, "normal_diagonal")
+    found, want = pe.pairwise(a, b, score), pe.pairwise(q, g, score)
+    # What differs is how draws are rounded, a few ulp of where they lie.
+    off = 40 * torch.finfo(want.dtype).eps * far
+    torch.testing.assert_close(found.cpu(), want, rtol=1e-5, atol=off)
+    torch.testing.assert_close(
+        found, pe.rescore(a, b, torch.arange(gallery, device="cuda").expand(queries, -1), score), rtol=1e-5, atol=off
+    )
+
+
 def test_order_of_ties_nan_and_padding():
     nan = torch.nan
     g = pe.Normal(torch.zeros(6, 3), torch.tensor([1.0, nan, 1, 0.5, nan, 1])[:, None].expand(6, 3))

@@ -16,6 +16,7 @@ OF_THE_DEVICE = {
     "test_draws_and_their_gradients",
     "test_every_gpu_has_its_own_context",
     "test_gradients",
+    "test_gradients_of_draws_of_all_pairs",
     "test_hessians",
     "test_ids_out_of_range_are_nan_and_nothing_is_read",
     "test_in_a_cuda_graph_draws_follow_the_seed",

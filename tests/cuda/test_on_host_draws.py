@@ -1,6 +1,7 @@
 """CUDA kernels of scores that compare draws, run whole on the host (see test_on_host_cuda.py) against the CPU's."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from conftest import make
 from test_every_score import same_bits
 
 import peaccel as pe
+from peaccel import _core
 from peaccel.ops import Inputs, _cpu, _cuda
 from peaccel.published.non_isotropic import el_nivmf_paper, el_nivmf_published, nivmf_paper, nivmf_published
 from peaccel.published.revisited import hib_drawn
@@ -51,6 +53,13 @@ def verbs(op, inputs):
     return {verb: x.numpy() for verb, x in found.items()}
 
 
+def verbs_agree(found, case, dtype, dim):
+    """All verbs gave the same bits; all pairs, whose draws a library multiplies, are near them."""
+    same_bits({verb: scores for verb, scores in found.items() if verb not in ("pairwise", "paired")}, case)
+    for verb in ("pairwise", "paired"):
+        assert_near(found[verb], found["rescore"], dtype, dim)
+
+
 def assert_near(found, want, dtype, dim):
     """Draws agree to a few ulp; in few dimensions, one normal may be all that is left beside another."""
     eps = torch.finfo(getattr(torch, dtype)).eps
@@ -69,7 +78,7 @@ def test_scores_are_those_of_the_cpu(device, score, q_kind, g_kind, dtype):
         g = make(g_kind, 5, dim, 2, dtype=dtype, library="torch")
         op, inputs = planned(score, q, g, n=n)
         found = verbs(op, inputs)
-        same_bits(found, (dim, n))
+        verbs_agree(found, (dim, n), dtype, dim)
         assert_near(found["search"], _cpu.score(op, inputs, None, True), dtype, dim)
 
 
@@ -104,7 +113,7 @@ def test_draws_that_shared_memory_cannot_hold(device):
             g = make("nivmf", 4, 64, 4, dtype="float32", library="torch")
         op, inputs = planned(name, q, g, n=n)
         found = verbs(op, inputs)
-        same_bits(found, name)
+        same_bits(found, name)  # so many draws are not multiplied
         assert_near(found["pairwise"], _cpu.score(op, inputs, None, True), "float32", 64)
         weights = torch.ones(3, 4)
         for own, other in zip(
@@ -121,8 +130,125 @@ def test_many_pairs_in_parts(device):
     q, g = (make("normal_diagonal", n, 4, n, dtype="float32", library="torch") for n in (3, 90))
     op, inputs = planned("hib", q, g, n=2)
     found = verbs(op, inputs)
-    same_bits(found, "parts")
+    verbs_agree(found, "parts", "float32", 4)
     assert_near(found["pairwise"], _cpu.score(op, inputs, None, True), "float32", 4)
+
+
+def both(op, inputs, weights, wanted=_core.EVERY_GRADIENT):
+    """The scores and gradients of all pairs by CUDA's kernels, and by the CPU's."""
+    return [
+        [kernels.score(op, inputs, None, True), *kernels.score_backward(op, weights, inputs, None, True, wanted)]
+        for kernels in (_cuda, _cpu)
+    ]
+
+
+def assert_alike(found, want, dtype):
+    for one, other in zip(found, want, strict=True):
+        assert one.shape == other.shape
+        if other.numel():
+            scale = max(1.0, float(other.abs().max()))
+            assert float((one - other).abs().max()) <= (3e-4 if dtype == "float32" else 1e-10) * scale
+
+
+HARD = [
+    ("hib", "normal_diagonal", "normal_diagonal", {"a": 2.0, "b": 1.0}),
+    ("hib", "normal_diagonal", "normal_diagonal", {"a": -2.0, "b": -1.0}),
+    ("hib", "normal_diagonal", "normal_diagonal", {"a": 40.0, "b": 1.0}),  # no probability is a number of its type
+    ("neg_sampled_l2", "normal_isotropic", "normal_diagonal", {}),
+    ("neg_sampled_l2", "vmf", "point", {}),
+    ("neg_sampled_l2", "point", "vmf", {}),
+    ("sampled_cosine", "normal_diagonal", "normal_isotropic", {}),
+    ("sampled_cosine", "vmf", "point", {}),
+    ("el_nivmf", "vmf", "nivmf", {}),
+    ("nivmf", "point", "nivmf", {}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind", "params"), HARD)
+def test_all_pairs_of_several_tiles(device, monkeypatch, name, q_kind, g_kind, params, dtype):
+    """Sizes that no tile divides, and a weight of 0 for most pairs of a query."""
+    monkeypatch.setattr(_cuda, "TILE", 2**12)
+    q, g = (make(kind, n, 9, n, dtype=dtype, library="torch") for kind, n in ((q_kind, 35), (g_kind, 67)))
+    op, inputs = planned(name, q, g, n=3, **params)
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal((35, 67))).to(inputs.mu1.dtype)
+    weights[3:30, 40:] = 0
+    known = [True, True, q_kind != "point", True, g_kind != "point", True]  # a variance of 0 has no derivative
+    for wanted in (_core.EVERY_GRADIENT, _core.QUERY, _core.GALLERY):
+        found, want = both(op, inputs, weights, wanted)
+        sides = {_core.QUERY: slice(1, 3), _core.GALLERY: slice(3, 5)}.get(wanted, slice(None))
+        found, want = ([x for x, yes in [*zip(part, known, strict=True)][sides] if yes] for part in (found, want))
+        assert_alike(found, want, dtype)
+
+
+@pytest.mark.parametrize(("n", "queries", "m", "gallery"), [
+    (8, 4096, 8, 4096), (8, 2, 8, 10**6), (8, 50, 8, 777), (64, 300, 64, 500), (1, 5 * 10**6, 1, 1), (64, 1000, 1, 9)
+])  # fmt: skip
+def test_tiles_cover_all_pairs_in_bounded_memory(n, queries, m, gallery):
+    z = [torch.empty(*shape, 4, device="meta") for shape in ((n, queries), (m, gallery))]
+    tiles = [*_cuda._AllDraws._tiles(SimpleNamespace(z=z, left=z[:1]))]
+    sizes = [(q.stop - q.start, g.stop - g.start) for q, g in tiles]
+    assert sum(a * b for a, b in sizes) == queries * gallery
+    assert all(4 * n * m * a * b <= _cuda.TILE and a <= 32 * 65535 for a, b in sizes)
+    assert all(q.start % 32 == 0 and g.start % 32 == 0 for q, g in tiles)
+    assert len(tiles) <= 3 * (4 * n * m * queries * gallery / _cuda.TILE + 1) + queries / _cuda.ROWS
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["hib", "neg_sampled_l2"])
+@pytest.mark.parametrize(("queries", "n"), [(40, 2), (1, 5), (33, 1)])
+def test_draws_near_each_other_far_from_the_origin_keep_their_digits(device, name, queries, n, dtype):
+    """Duplicates, some of variance 0, some a little apart, in a cloud whose distances products cannot tell."""
+    q, g = (make("normal_diagonal", m, 20, m, dtype=dtype, library="torch") for m in (queries, 36))
+    far = 1e3 if dtype == "float32" else 1e6
+    for d in (q, g):
+        d.mu.mul_(0.5).add_(far)
+        d.var[::3] = 0
+        d.var[1::3] *= 1e-4
+    g.mu[5:30] = q.mu[0] + torch.linspace(0, 1e-2, 25, dtype=q.mu.dtype)[:, None] * (far / 1e3)
+    op, inputs = planned(name, q, g, n=n)
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal((queries, 36))).to(inputs.mu1.dtype)
+    found, want = both(op, inputs, weights)
+    # What differs is how draws themselves are rounded, a few ulp of where they lie.
+    eps = torch.finfo(inputs.mu1.dtype).eps
+    np.testing.assert_allclose(found[0], want[0], rtol=0, atol=40 * eps * far)
+
+    assert all(x.isfinite().all() for x in found)
+
+
+@pytest.mark.parametrize("kind", ["vmf", "point"])
+def test_concentrated_classes_near_their_draws_keep_their_digits(device, kind):
+    """Cosines near 1 times concentrations of a million: products would leave no digit of log densities."""
+    q = make(kind, 6, 16, 1, dtype="float32", library="torch")
+    g = make("nivmf", 9, 16, 2, dtype="float32", library="torch")
+    g.mu[:6] = q.mu / q.mu.norm(dim=1, keepdim=True)
+    g.kappa[:7] *= 1e4
+    if kind == "vmf":
+        q.kappa[:] = 1e6
+    op, inputs = planned("el_nivmf" if kind == "vmf" else "nivmf", q, g, n=2)
+    weights = torch.eye(6, 9)
+    found, want = both(op, inputs, weights)
+    np.testing.assert_allclose(found[0], want[0], rtol=1e-5, atol=1e-3)
+    assert_alike(found[1:], want[1:], "float32")
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind", "params"), HARD)
+def test_rows_that_are_not_finite_add_nothing_where_their_weights_are_0(device, name, q_kind, g_kind, params, bad):
+    q, g = (make(kind, n, 6, n, dtype="float64", library="torch") for kind, n in ((q_kind, 5), (g_kind, 7)))
+    op, inputs = planned(name, q, g, n=2, **params)
+    known = [True, q_kind != "point", True, g_kind != "point", True]  # a variance of 0 has no derivative
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 7)))
+    weights[2], weights[:, 4] = 0, 0
+    want = _cuda.score_backward(op, weights, inputs, None, True)
+    inputs.mu1[2, 1], inputs.mu2[4, 3] = bad, bad
+    found = _cuda.score_backward(op, weights, inputs, None, True)
+    # A sampler multiplies gradients by its item's own mean.
+    others = [0, 1, 3, 4], [0, 1, 2, 3, 5, 6]
+    sides = others[0], others[0], others[1], others[1], slice(None)
+    for one, other, is_known, rows in zip(found, want, known, sides, strict=True):
+        if is_known:
+            torch.testing.assert_close(one[rows], other[rows], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hib", "normal_diagonal"), ("sampled_cosine", "vmf")])

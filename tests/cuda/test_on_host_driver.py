@@ -164,6 +164,7 @@ def kernels_of(op):
         return [f"{op.name}{way}_{types}" for way in ("", "_backward") for types in full]
     drivers = ("pairs",) if op.sampled else ("pairs", "rerank", "search")
     drivers += ("per_item",) * any(op.per_item)
+    drivers += ("scores", "weights") * (op.compares not in (None, "directions"))
     forward = itertools.product(drivers, full if op.sampled else full + halves)
     return [f"{op.name}_{driver}_{types}" for driver, types in (*forward, *itertools.product(("backward",), full))]
 

@@ -36,14 +36,16 @@ def everything(op, inputs, halves):
     rng = np.random.default_rng(0)
     candidates = torch.from_numpy(rng.integers(-1, g, (q, 3 * g)))
     two = inputs._replace(mu1=inputs.mu1[:2], uncertainty1=inputs.uncertainty1[:2])  # fewer queries than take a tile
-    found = [_cuda.score(op, inputs, None, True), _cuda.score(op, two, None, True)]
+    found = []
+    if not op.sampled:  # whose pairs a library multiplies, where there is that memory
+        found += [_cuda.score(op, inputs, None, True), _cuda.score(op, two, None, True)]
     found.append(_cuda.score(op, inputs, candidates, False))
     found += _cuda.rerank(op, inputs, candidates, 4)
     for prune in ("never", "always"):
         found += _cuda.search(op, inputs, 4, prune)[:2]
     if halves:
         return found
-    for given, shape in ((None, (q, g)), (candidates, candidates.shape)):
+    for given, shape in ((None, (q, g)), (candidates, candidates.shape))[op.sampled :]:
         weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs.mu1.dtype)
         found += _cuda.score_backward(op, weights, inputs, given, given is None)
     return found

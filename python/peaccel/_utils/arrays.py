@@ -45,6 +45,7 @@ __all__ = [
     "promoted",
     "quiet",
     "repeated",
+    "replaced",
     "require_same_kind",
     "widened",
 ]
@@ -129,6 +130,11 @@ def is_traced(x: object) -> bool:
 def namespace(x: Array) -> ModuleType:
     """The module, numpy or torch, that x belongs to; both offer sqrt, log, where, ... under the same names."""
     return sys.modules["torch"] if is_torch(x) else np
+
+
+def replaced(x: Array, mask: Array, value: float) -> Array:
+    """x with a number where the mask is true; of tensors by one operator, where `where` takes several."""
+    return x.masked_fill(mask, value) if is_torch(x) else np.where(mask, value, x)
 
 
 def dtype_name(x: Array) -> str:

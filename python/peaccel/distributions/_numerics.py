@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, cast, is_torch, namespace
+from peaccel._utils.arrays import Array, cast, is_torch, namespace, replaced
 from peaccel.distributions.checks import order
 from peaccel.ops import Inputs, PairOp, bessel, dot_scores, score
 
@@ -104,9 +104,9 @@ def either(
     finite. In numpy each computes its elements only.
     """
     if is_torch(mask):
-        where = namespace(mask).where
-        first = one(*(where(mask, x, safe[0]) for x in inputs))
-        return where(mask, first, other(*(where(mask, safe[1], x) for x in inputs)))
+        elsewhere = ~mask
+        first = one(*(replaced(x, elsewhere, safe[0]) for x in inputs))
+        return namespace(mask).where(mask, first, other(*(replaced(x, mask, safe[1]) for x in inputs)))
     if mask.all():
         return one(*inputs)
     value = np.empty(mask.shape)

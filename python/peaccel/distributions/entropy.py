@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from peaccel._utils.arrays import Array, ArrayT, cast, namespace, quiet
+from peaccel._utils.arrays import Array, ArrayT, cast, namespace, quiet, replaced
 from peaccel.distributions._numerics import (
     LOG_2PI,
     double,
@@ -77,7 +77,7 @@ def _entropy_vmf(dim: int, kappa: Array, dtype: str) -> Array:
     def careful(k: Array) -> Array:
         return k * one_minus_ratio(dim, k) - scaled_log_norm(dim, k)
 
-    xp, certain = namespace(kappa), namespace(kappa).isinf(kappa)
-    finite = xp.where(certain, 1.0, kappa)
+    certain = namespace(kappa).isinf(kappa)
+    finite = replaced(kappa, certain, 1.0)
     value = either(keeps_digits(dim, finite, dtype), plain, careful, (0.0, float(dim)), finite)
-    return xp.where(certain, -math.inf, value)
+    return replaced(value, certain, -math.inf)

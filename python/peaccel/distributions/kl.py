@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, ArrayT, cast, dtype_name, is_torch, namespace, quiet
+from peaccel._utils.arrays import Array, ArrayT, cast, dtype_name, is_torch, namespace, quiet, replaced
 from peaccel.distributions._numerics import (
     columns,
     double,
@@ -93,7 +93,7 @@ def _kl_vmf(dim: int, kappa_p: Array, kappa_q: Array, square: Array, dtype: str)
     xp, certain = namespace(kappa_p), namespace(kappa_p).isinf(kappa_p) | namespace(kappa_q).isinf(kappa_q)
     # Of equal items the divergence is 0, from or to any other one that is certain it is infinite.
     limit = xp.where((kappa_p == kappa_q) & ~(square > 0), square, math.inf + square)
-    kappa_p, kappa_q = xp.where(certain, 1.0, kappa_p), xp.where(certain, 1.0, kappa_q)
+    kappa_p, kappa_q = replaced(kappa_p, certain, 1.0), replaced(kappa_q, certain, 1.0)
     ratio = bessel.iv_ratio(order(dim / 2, kappa_p), kappa_p)
     turned = kappa_q * ratio * square / 2
 
@@ -123,11 +123,15 @@ def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype:
     """
     xp, width = namespace(kappa_p), kappa_q - kappa_p
     # Two bounds rather than one of squares, since the square of a large kappa overflows.
-    near = abs(width) <= xp.where(kappa_p + kappa_q > dim + 2.0, (kappa_p + kappa_q) / 2, dim / 2 + 1.0)
+    near = abs(width) <= replaced((kappa_p + kappa_q) / 2, ~(kappa_p + kappa_q > dim + 2.0), dim / 2 + 1.0)
     if dtype == "float32":  # float32 has its digits from `terms` down to 2^24 times their own rounding
         near = near & (abs(terms) < 2.0**-24 * (8 * dim + kappa_p + kappa_q))
 
     def integral(start: Array, step: Array, _: Array) -> Array:
+        if is_torch(start):  # few operators, whose calls cost more than what they compute of a batch
+            slopes = ratio_dx(dim, start + xp.stack([node * step for node, _ in _NODES]))
+            parts = [weight * (1 - node) * slope for (node, weight), slope in zip(_NODES, slopes, strict=True)]
+            return step * step * xp.stack(parts).cumsum(0)[-1]
         value = 0 * step
         for node, weight in _NODES:
             value = value + weight * (1 - node) * ratio_dx(dim, start + node * step)
@@ -176,14 +180,14 @@ def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
 
 def _apart_from_certain(var_p: Array, var_q: Array) -> tuple[Array, Array]:
     """Both variances; where both are 0 equal ones, which add nothing."""
-    xp, certain = namespace(var_p), (var_p == 0) & (var_q == 0)
-    return xp.where(certain, 1.0, var_p), xp.where(certain, 1.0, var_q)
+    certain = (var_p == 0) & (var_q == 0)
+    return replaced(var_p, certain, 1.0), replaced(var_q, certain, 1.0)
 
 
 def _square_over(square: Array, var: Array) -> Array:
     """square / var; 0 of equal means, however small the variance is."""
-    xp, certain = namespace(square), var == 0
-    return xp.where(certain & (square > 0), math.inf, square / xp.where(certain, 1.0, var))
+    certain = var == 0
+    return replaced(square / replaced(var, certain, 1.0), certain & (square > 0), math.inf)
 
 
 def _x_minus_log1p(x: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from peaccel._utils.arrays import Array, ArrayT, Given, as_array, cast, namespace, quiet, require_same_kind
+from peaccel._utils.arrays import Array, ArrayT, Given, as_array, cast, namespace, quiet, replaced, require_same_kind
 from peaccel.distributions._numerics import (
     double,
     scaled_log_norm,
@@ -85,7 +85,7 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given) -> ArrayT:
 def _log_prob_vmf(dim: int, kappa: Array, square: Array) -> Array:
     """The log density from |mu - z|^2, since mu.z = 1 - |mu - z|^2 / 2 of unit rows."""
     xp, certain = namespace(kappa), namespace(kappa).isinf(kappa)
-    finite = xp.where(certain, 1.0, kappa)
+    finite = replaced(kappa, certain, 1.0)
     value = scaled_log_norm(dim, finite) - finite * square / 2
     return xp.where(certain, xp.where(square > 0, -math.inf, math.inf + square), value)
 

@@ -17,7 +17,7 @@ from peaccel.distributions import Distribution, Point
 from peaccel.losses._directions import directions
 from peaccel.losses.base import same_class_pairs
 from peaccel.retrieval.plan import plan
-from peaccel.scores import Score
+from peaccel.scores import Score, get
 
 
 def all_different(owner: str) -> ValueError:
@@ -55,7 +55,7 @@ def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:
         Naming the loss, the labels' range and what it should lie in.
     """
     # A GPU is waited for once.
-    if may_look(labels) and bool(((labels < 0) | (labels >= classes)).any()):
+    if may_look(labels) and not torch.equal(labels.clamp(0, classes - 1), labels):
         low, high = map(int, labels.aminmax())
         raise ValueError(f"{type(loss).__name__}: labels are in {low} .. {high}, expected 0 .. {classes - 1}")
 
@@ -83,11 +83,15 @@ def pairs_of_one_class(owner: str, labels: Tensor) -> Tensor:
 def require_pairs(owner: str, same: Tensor, *, of_two: bool = True) -> None:
     """Refuse a batch without pairs of one class, [N, N] bool, or if asked of two, where they may be looked at."""
     if may_look(same):
-        count = int(same.sum())  # a GPU is waited for once
-        if not count:
-            raise all_different(owner)
-        if of_two and count == len(same) * (len(same) - 1):
-            raise all_equal(owner)
+        _require_count(owner, int(same.sum()), len(same), of_two=of_two)  # a GPU is waited for once
+
+
+def _require_count(owner: str, count: int, rows: int, *, of_two: bool = True) -> None:
+    """Refuse a batch in which so many ordered pairs of so many rows are of one class."""
+    if not count:
+        raise all_different(owner)
+    if of_two and count == rows * (rows - 1):
+        raise all_equal(owner)
 
 
 def different_classes(owner: str, labels: Tensor) -> Tensor:
@@ -98,14 +102,21 @@ def different_classes(owner: str, labels: Tensor) -> Tensor:
     return different
 
 
-def listed(pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and columns [M] of the pairs in a mask [N, N], and which of those listed are in it: all pairs where the mask
-    may not be read, the only form whose memory is that of all triplets."""
-    if not may_look(pairs):
-        rows = torch.arange(len(pairs), device=pairs.device)
-        return rows[:, None].expand_as(pairs).flatten(), rows.expand_as(pairs).flatten(), pairs.flatten()
-    rows, columns = pairs.nonzero(as_tuple=True)
-    return rows, columns, torch.ones_like(rows, dtype=torch.bool)
+def listed(owner: str, same: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Rows and columns [M] of the pairs in a mask [N, N] of those of one class: all of them where the mask may not be
+    read, the only form whose memory is that of all triplets, with which of these are in it.
+
+    Raises
+    ------
+    ValueError
+        No pair is of one class, or all are.
+    """
+    if not may_look(same):
+        rows = torch.arange(len(same), device=same.device)
+        return rows[:, None].expand_as(same).flatten(), rows.expand_as(same).flatten(), same.flatten()
+    rows, columns = same.nonzero(as_tuple=True)  # a GPU is waited for once
+    _require_count(owner, len(rows), len(same))
+    return rows, columns, None
 
 
 def mean_of(values: Tensor, counted: Tensor) -> Tensor:
@@ -146,7 +157,7 @@ def mean_score_of_classes(
     Raises
     ------
     ValueError
-        No two labels are equal.
+        No two labels are equal; of a costly score also if all are.
     """
     if on_gpu(labels) and not (costly and may_look(labels)):
         return mean_score_of_pairs(d, pairs_of_one_class(owner, labels).triu(), score, costly=costly)
@@ -159,6 +170,8 @@ def mean_score_of_classes(
         of_op = mean_score_operator(owner, planned.pair.op.name, items, seed, n, labels, wanted)
         return of_op[0]
     candidates = _candidates_of_classes(owner, labels)
+    if costly and candidates.shape[1] == len(labels):
+        raise all_equal(owner)
     return mean_of(retrieval.rescore(d, d, candidates, score), candidates >= 0)
 
 
@@ -246,8 +259,9 @@ mean_score_operator.register_autograd(_differentiate, setup_context=_save)
 
 
 def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score, *, costly: bool = False) -> Tensor:
-    """The mean score of the pairs in a mask [N, N]; on the CPU, and of a costly score, the others are not computed."""
-    if on_gpu(pairs) and not costly:
+    """The mean score of the pairs in a mask [N, N]; on the CPU, and of a costly score, the others are not computed,
+    unless it compares draws, which a GPU multiplies in less time."""
+    if on_gpu(pairs) and (not costly or get(score).pair(d.kind, d.kind).op.sampled):
         return mean_of(retrieval.pairwise(d, d, score), pairs)
     every = torch.arange(len(pairs), device=pairs.device).expand_as(pairs)
     return mean_of(retrieval.rescore(d, d, every.masked_fill(~pairs, -1), score), pairs)

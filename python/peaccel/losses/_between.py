@@ -13,7 +13,7 @@ from torch import Tensor
 
 from peaccel import retrieval
 from peaccel.distributions import Distribution, Point
-from peaccel.losses._batch import may_look, unit_means
+from peaccel.losses._batch import may_look, pairs_of, unit_means
 from peaccel.losses.base import Loss, full_precision, gather, processes, require_batch, widened
 from peaccel.scores import Score
 
@@ -118,8 +118,8 @@ class PairLoss(Loss[D]):
         raise NotImplementedError
 
     def all_pairs(self, d: D, labels: Tensor, seed: int | None) -> Tensor:
-        """`between` of the batch with itself."""
-        return self.between(d, d, _chosen(type(self).__name__, labels, labels, True, None), seed)
+        """`between` of the batch with itself; ValueError where there are no pairs of one class, or of two."""
+        return self.between(d, d, Chosen(*pairs_of(type(self).__name__, labels), None, False), seed)
 
 
 def _chosen(owner: str, labels: Tensor, others: Tensor, itself: bool, mined: Sequence[Tensor] | None) -> Chosen:

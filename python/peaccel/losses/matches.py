@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from peaccel import scores
 from peaccel.distributions import Normal
-from peaccel.losses._batch import different_classes, mean_score_of_classes, mean_score_of_pairs
+from peaccel.losses._batch import mean_score_of_classes, mean_score_of_pairs
 from peaccel.losses._between import Chosen, PairLoss, mean_score
 from peaccel.losses.base import require_kind
 
@@ -46,7 +46,8 @@ class HIB(PairLoss[Normal]):
     -----
     The paper and its followers do not say how they average. Means over either kind of pairs, each half, are those of
     the code above: otherwise the many pairs of two classes decide alone. Pairs are scored once each, not in both
-    orders, 64 quadrature nodes or n^2 distances a pair; no N x N matrix holds more than numbers.
+    orders (by draws on a GPU in both), 64 quadrature nodes or n^2 distances a pair; no N x N matrix holds more than
+    numbers.
 
     References
     ----------
@@ -85,7 +86,7 @@ class HIB(PairLoss[Normal]):
 
     def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
-        different, a = different_classes("HIB", labels).triu(), self.log_a.exp()
+        a, different = self.log_a.exp(), (labels[:, None] != labels).triu()
         match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed), costly=True)
         differ = mean_score_of_pairs(d, different, self.score(a=-a, b=-self.b, seed=seed), costly=True)
         return -(match + differ) / 2

@@ -86,9 +86,9 @@ class Contrastive(PairLoss[Distribution]):
         self.positive_margin, self.negative_margin = positive_margin, negative_margin
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        same, different = pairs_of("Contrastive", labels)
         if self.score is not None:
             return self.all_pairs(d, labels, seed)
+        same, different = pairs_of("Contrastive", labels)
         apart = distances(unit_means(d))
         near = mean_of((apart - self.positive_margin).relu(), same)
         return near + mean_of((self.negative_margin - apart).relu(), different)
@@ -165,9 +165,9 @@ class MultiSimilarity(PairLoss[Distribution]):
         self.threshold, self.margin, self.alpha, self.beta = threshold, margin, alpha, beta
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        rows, counted = others_of_classes("MultiSimilarity", labels)
         if self.score is not None:
             return self.all_pairs(d, labels, seed)
+        rows, counted = others_of_classes("MultiSimilarity", labels)
         unit = unit_means(d).mu
         cosines = unit @ unit.T
         near = entries_of_classes(cosines, rows)

@@ -26,12 +26,11 @@ from peaccel.losses._batch import (
     listed,
     mean_of,
     on_gpu,
-    pairs_of,
     require_pairs,
     square_distances,
-    unit_means,
 )
 from peaccel.losses._between import Chosen, PairLoss, scored
+from peaccel.losses._directions import directions
 from peaccel.losses.base import Loss, require_kind, same_class_pairs
 from peaccel.scores import Score
 
@@ -69,9 +68,9 @@ def triplets_of(owner: str, labels: Tensor) -> Triplets:
     ValueError
         There are none.
     """
-    same, different = pairs_of(owner, labels)
-    anchors, positives, counted = listed(same)
-    return Triplets(anchors, positives, different[anchors] & counted[:, None])
+    anchors, positives, counted = listed(owner, same_class_pairs(labels))
+    negative = labels[anchors, None] != labels
+    return Triplets(anchors, positives, negative if counted is None else negative & counted[:, None])
 
 
 class Triplet(PairLoss[Distribution]):
@@ -120,7 +119,6 @@ class Triplet(PairLoss[Distribution]):
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         if self.score is not None:
-            pairs_of("Triplet", labels)
             return self.all_pairs(d, labels, seed)
         squares = _squares_of_directions(d)
         if on_gpu(labels):
@@ -137,7 +135,7 @@ class Triplet(PairLoss[Distribution]):
             hinges = (squares[anchors, positives] - squares[anchors, negatives] + self.margin).relu()
             counted = (hinges > 0) if self.only_violating else torch.ones_like(hinges, dtype=torch.bool)
             return mean_of(hinges, counted).to(d.mu.dtype)
-        same, different = chosen.same > 0, chosen.different > 0
+        same, different = (x if x.dtype == torch.bool else x > 0 for x in (chosen.same, chosen.different))
         violating = _by_sorting(squares.detach().to(d.mu.dtype), same, different, self.margin)
         return self._mean(squares, violating).to(d.mu.dtype)
 
@@ -300,7 +298,7 @@ def checked_margin(owner: str, margin: float) -> float:
 def _squares_of_directions(d: Distribution) -> Tensor:
     """Squared distances of the directions of the means [N, N]: float64, in which products err by some 1e-16, so that
     in float32 near duplicates keep their digits."""
-    unit = unit_means(d.to(torch.float64)).mu
+    unit = directions(d.mu.double())
     lengths = unit.detach().square().sum(1)  # 1, or 0 of a mean 0, either way without gradient
     squares: Tensor = torch.addmm(lengths, unit, unit.T, alpha=-2) + lengths[:, None]
     return squares
@@ -308,7 +306,7 @@ def _squares_of_directions(d: Distribution) -> Tensor:
 
 def _squares_between(d: Distribution, other: Distribution) -> Tensor:
     """`_squares_of_directions` of two sides [N, M]."""
-    a, b = (unit_means(side.to(torch.float64)).mu for side in (d, other))
+    a, b = (directions(side.mu.double()) for side in (d, other))
     lengths = [x.detach().square().sum(1) for x in (a, b)]
     squares: Tensor = torch.addmm(lengths[1], a, b.T, alpha=-2) + lengths[0][:, None]
     return squares

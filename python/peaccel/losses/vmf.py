@@ -219,4 +219,5 @@ class _LogPartition(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        return tuple(grad / ctx.rows * x for x in ctx.saved_tensors)
+        share = grad / ctx.rows
+        return tuple(share * x for x in ctx.saved_tensors)

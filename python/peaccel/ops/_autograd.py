@@ -7,6 +7,7 @@ autograd function inside a backward nor one with a forward mode.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -36,6 +37,8 @@ def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, t
                 made[f"{record.name}_saving"] = _pair_saving(torch, record, traced)
             if isinstance(record, PairOp) and record.symmetric:
                 made[f"{record.name}_of_one_set"] = _pair_of_one_set(torch, record, traced)
+    for function in () if traced else made.values():  # torch asks for it at each call, and would make it anew
+        function.forward.__signature__ = inspect.signature(function.forward)
     return made
 
 

@@ -6,8 +6,9 @@ has run before. Nothing here waits for the device.
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from peaccel import _core
@@ -141,20 +142,26 @@ CACHED = 2**28
 
 
 class _Drawing:
-    """Arguments of kernels that compare draws, beside the arrays, as `memory`: seed, number of draws, workspace, and
-    the draws that were made for all pairs; None for other kernels."""
+    """Arguments of kernels that compare draws, beside the arrays, as `memory`: seed, number of draws, workspace, the
+    draws that were made for all pairs, and gradients by a side's draws that products gave; None for other kernels."""
 
     def __init__(
-        self, op: PairOp, inputs: Inputs, rows: int, columns: int | None, made: Sequence[Array | None]
+        self,
+        op: PairOp,
+        inputs: Inputs,
+        rows: int,
+        columns: int | None,
+        made: Sequence[Array | None],
+        by_draws: Array | None = None,
     ) -> None:
         self.memory = None
         if op.sampled:
             seed, n = inputs.draws[:2] if inputs.draws else (None, 1)
             size = _core.cuda_workspace(op.name, place(inputs.mu1), _memories(listed(inputs)), n, rows, columns)
             workspace = inputs.mu1.new_empty(size)
-            self.held = workspace, seed, made  # held until the kernel is on its stream
-            query, gallery = _memories_or_none(made)
-            self.memory = None if seed is None else memory(seed), n, memory(workspace), query, gallery
+            self.held = workspace, seed, made, by_draws  # held until the kernel is on its stream
+            at_seed, gradients = _memories_or_none((seed, by_draws))
+            self.memory = at_seed, n, memory(workspace), _memories_or_none(made), gradients
 
 
 def _made(op: PairOp, inputs: Inputs, pairs: int) -> list[Array | None]:
@@ -193,7 +200,10 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise:
     out = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
     asked = None if candidates is None else memory(candidates)
     (rows, columns), made = (1, *out.shape)[-2:], _made(op, inputs, out.numel())
-    draws, per_item = _Drawing(op, inputs, rows, columns, made), _per_item(op, inputs, out.numel())
+    per_item = _per_item(op, inputs, out.numel())
+    if pairwise and candidates is None and _multiplies(op, inputs, made, per_item):
+        return _AllDraws(op, inputs, made, per_item).scores(out)
+    draws = _Drawing(op, inputs, rows, columns, made)
     per_item_memories = _memories_or_none(per_item)
     _core.cuda_score(
         op.name, place(out), _memories(listed(inputs)), draws.memory, per_item_memories, asked, memory(out)
@@ -231,12 +241,14 @@ def score_backward(
         offsets = torch.searchsorted(rows, torch.arange(len(inputs.mu2) + 1, device=rows.device))
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
     made, per_item = _made(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
-    out, sides, drawing = _gradients(inputs), [], []
+    if pairwise and candidates is None and _multiplies(op, inputs, made, per_item):
+        return _AllDraws(op, inputs, made, per_item).gradients(weights, wanted)
+    out, sides, drawing = _gradients(inputs, _sides(wanted)), [], []
     for side in _sides(wanted):
         drawing.append(_Drawing(op, inputs, len(out[side][0]), None, made))
         sides.append((side, drawing[-1].memory, _memories(out[side])))
     items = _memories(listed(inputs)), _memories_or_none(per_item)
-    _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides)
+    _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides, None)
     return _joined(out, wanted)
 
 
@@ -247,11 +259,13 @@ def _sides(wanted: int) -> list[int]:
     return [side for side, flag in enumerate(flags) if (wanted | together) & flag]
 
 
-def _gradients(inputs: Inputs) -> list[list[Array]]:
-    """Zeros for the gradients of each side: by its means, its uncertainties, and for each item the shared numbers."""
+def _gradients(inputs: Inputs, wanted: Sequence[int]) -> list[list[Array]]:
+    """Memory for the gradients of the wanted sides, zeros for those of others: by the means, the uncertainties, and for
+    each item the shared numbers."""
     sides = (inputs.mu1, inputs.uncertainty1), (inputs.mu2, inputs.uncertainty2)
+    made = [mu.new_empty if side in wanted else mu.new_zeros for side, (mu, _) in enumerate(sides)]
     shapes = [(mu.shape, uncertainty.shape, (len(mu), len(inputs.shared))) for mu, uncertainty in sides]
-    return [[mu.new_zeros(shape) for shape in of_side] for (mu, _), of_side in zip(sides, shapes, strict=True)]
+    return [[make(shape) for shape in of_side] for make, of_side in zip(made, shapes, strict=True)]
 
 
 def _joined(out: list[list[Array]], wanted: int) -> Gradients:
@@ -273,6 +287,11 @@ def norms(rows: Array) -> Array:
     out = rows.new_empty(len(rows), dtype=torch.promote_types(rows.dtype, torch.float32))
     _core.cuda_norms(place(rows), memory(rows), memory(out), None)
     return out
+
+
+def _finite(x: Array) -> Array:
+    """x with 0 for what is not finite: factors of 0 must not be multiplied by NaN."""
+    return x.nan_to_num(0, 0, 0)
 
 
 class _AllPairs:
@@ -309,6 +328,7 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
     torch: Any = sys.modules["torch"]
     pairs = _AllPairs(op, inputs.mapped(lambda x: x.contiguous()), weights=weights)
     inputs, sides = pairs.inputs, _sides(wanted)
+    mu1, mu2 = inputs.mu1, inputs.mu2
     if products is None or not products.numel():
         products = pairs.products()
     weights, factors = weights.contiguous(), products.new_empty(products.shape)
@@ -316,15 +336,188 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
     asked, held = memory(weights), memory(scratch)
     made = memory(products), asked, memory(factors), held
     _core.cuda_weights_of_products(*pairs.call, *made, 1 in sides)
-    mu1, mu2 = inputs.mu1, inputs.mu2
-    # Pairs of rows that are not finite have a factor of 0, which must not be multiplied by NaN.
-    by_mu1 = torch.mm(factors, mu2.nan_to_num(0, 0, 0)) if 0 in sides else torch.zeros_like(mu1)
-    by_mu2 = torch.mm(factors.T, mu1.nan_to_num(0, 0, 0)) if 1 in sides else torch.zeros_like(mu2)
-    by_uncertainty1, by_uncertainty2 = (torch.zeros_like(x) for x in (inputs.uncertainty1, inputs.uncertainty2))
-    by_shared = [mu.new_zeros((len(mu), len(inputs.shared))) for mu in (mu1, mu2)]
-    out = [[by_mu1, by_uncertainty1, by_shared[0]], [by_mu2, by_uncertainty2, by_shared[1]]]
+    out = _gradients(inputs, sides)
+    for side, (of_side, other) in enumerate(((factors, mu2), (factors.T, mu1))):
+        if side in sides:
+            torch.mm(of_side, _finite(other), out=out[side][0])
     _core.cuda_add_to_products(*pairs.call, asked, held, [(side, _memories(out[side])) for side in sides])
     return _joined(out, wanted)
+
+
+# -- all pairs of draws ------------------------------------------------------------------------------------------------
+
+# The bytes of a tile of products, which the second-level cache of a large GPU holds until they are used.
+TILE = 2**25
+# The most queries of a tile, of which the grid of a kernel has a row of blocks for every 32.
+ROWS = 2**20
+# The most draws of an item of which a block can keep sums; of more, pairs are compared one by one.
+SUMMED = 64
+
+
+def _multiplies(op: PairOp, inputs: Inputs, made: Sequence[Array | None], per_item: Sequence[Array | None]) -> bool:
+    """Whether a library multiplies the draws of all pairs: they have been made, and are not too many."""
+    needed = *zip(made, op.samplers, strict=True), (per_item[1], op.per_item[1])
+    few = inputs.draws is None or inputs.draws.n <= SUMMED
+    return op.sampled and few and all(x is not None or not has for x, has in needed) and bool(inputs.mu1.numel())
+
+
+def _block(x: Array, rows: slice) -> Array:
+    """All draws of some rows of x [n, N, D], as rows."""
+    return x[:, rows].reshape(-1, x.shape[-1])
+
+
+def _added(total: Array | None, part: Array, rows: slice, like: Array) -> Array:
+    """The sums [n, N, D] over tiles, with those of all draws of some rows added; of all rows, these themselves."""
+    part = part.view(like.shape[0], -1, like.shape[2])
+    if total is None and part.shape == like.shape:
+        return part
+    total = like.new_zeros(like.shape) if total is None else total
+    total[:, rows].add_(part)
+    return total
+
+
+_ByDraws = tuple[list[Array | None], list[Array], Array | None, Array | None]
+
+
+class _AllDraws:
+    """All pairs of a score that compares draws: a library multiplies the draws [n, N, D] of both sides tile by tile."""
+
+    def __init__(
+        self, op: PairOp, inputs: Inputs, made: Sequence[Array | None], per_item: Sequence[Array | None]
+    ) -> None:
+        torch: Any = sys.modules["torch"]
+        self.op, self.inputs, self.made, self.per_item = op, inputs, made, per_item
+        mu = inputs.mu1, inputs.mu2
+        self.z = [x[None] if z is None else z for x, z in zip(mu, made, strict=True)]
+        # What is multiplied: draws; of densities with K y of each class, and their squares with the diagonal of K^2.
+        self.left, self.right = [self.z[0]], [self.z[1]]
+        self.norms: list[Array] = []
+        if op.compares == "distances":
+            self.norms = [norms(z.reshape(-1, z.shape[-1])) for z in self.z]
+        elif op.compares != "directions":
+            self.kappa = inputs.uncertainty2.reshape(len(inputs.mu2), -1)
+            self.stretch = self.kappa if op.compares == "stretched" else torch.ones_like(self.kappa)
+            self.y = self.kappa * inputs.mu2
+            squares = (self.stretch * self.stretch).expand_as(inputs.mu2)
+            self.left, self.right = [self.z[0], self.z[0].square()], [(self.stretch * self.y)[None], squares[None]]
+
+    def _tiles(self) -> Iterator[tuple[slice, slice]]:
+        """Rows of the queries and of the gallery, which begin at multiples of 32."""
+        (n, queries, _), (m, gallery, _) = (z.shape for z in self.z)
+        pairs = TILE // (n * m * len(self.left) * self.z[0].element_size())
+        columns = min(gallery, max(pairs // min(queries, 128) // 32 * 32, 32))
+        rows = max(min(pairs // columns, ROWS) // 32 * 32, 32)
+        for q, g in itertools.product(range(0, queries, rows), range(0, gallery, columns)):
+            yield slice(q, min(q + rows, queries)), slice(g, min(g + columns, gallery))
+
+    def _fold(self, tile: tuple[slice, slice], out: Memory | None, weights: Any) -> list[Array]:
+        """The scores of a tile, or with weights the factors of its gradients, which are returned."""
+        torch: Any = sys.modules["torch"]
+        inputs, (q, g) = self.inputs, tile
+        products = [torch.mm(_block(a, q), _block(b, g).T) for a, b in zip(self.left, self.right, strict=True)]
+        seed, n = inputs.draws[:2] if inputs.draws else (None, 1)
+        draws = seed if seed is None else memory(seed), n, memory(inputs.mu1), _memories_or_none(self.made), None
+        arrays, per_item = _memories(listed(inputs)), _memories_or_none(self.per_item)
+        at = q.start, q.stop - q.start, g.start, g.stop - g.start
+        made = _memories(products), _memories(self.norms)
+        _core.cuda_fold(self.op.name, place(inputs.mu1), arrays, draws, per_item, at, *made, out, weights)
+        return products
+
+    def scores(self, out: Array) -> Array:
+        """The scores [Q, G], to ``out``."""
+        torch: Any = sys.modules["torch"]
+        if self.op.compares == "directions":
+            means = [(z / length).mean(0) for z, length in zip(self.z, self._lengths(), strict=True)]
+            return torch.mm(means[0], means[1].T, out=out).clamp_(-1, 1)
+        for tile in self._tiles():
+            self._fold(tile, memory(out), None)
+        return out
+
+    def gradients(self, weights: Array, wanted: int) -> Gradients:
+        """The gradients of sum(weights * scores)."""
+        inputs, op, sides = self.inputs, self.op, _sides(wanted)
+        out = _gradients(inputs, sides)
+        found = self._by_directions(weights) if op.compares == "directions" else self._by_products(weights, sides)
+        by_draws, marks, by_line, by_kappa = found
+        drawing = [_Drawing(op, inputs, len(out[side][0]), None, self.made, by_draws[side]) for side in sides]
+        of_sides = [(side, of.memory, _memories(out[side])) for side, of in zip(sides, drawing, strict=True)]
+        arrays, per_item = _memories(listed(inputs)), _memories_or_none(self.per_item)
+        asked = arrays, per_item, None, None, memory(weights)
+        _core.cuda_score_backward(op.name, place(weights), *asked, of_sides, _memories(marks))
+        if by_kappa is not None:
+            out[1][1] += by_kappa.reshape(out[1][1].shape)
+        joined = _joined(out, wanted)
+        return joined if by_line is None else joined._replace(shared=joined.shared + by_line)
+
+    def _lengths(self) -> list[Array]:
+        """The lengths [n, N, 1] of the draws of each side; that of 0, which has no direction, is infinite."""
+        torch: Any = sys.modules["torch"]
+        lengths = (torch.linalg.vector_norm(z, dim=-1, keepdim=True, dtype=torch.float64) for z in self.z)
+        return [x.masked_fill(x == 0, torch.inf).to(self.z[0].dtype) for x in lengths]
+
+    def _by_directions(self, weights: Array) -> _ByDraws:
+        """As `_by_products`, through the lengths of draws and the means of their directions."""
+        torch: Any = sys.modules["torch"]
+        lengths = self._lengths()
+        by_draws: list[Array | None] = []
+        units = [z / length for z, length in zip(self.z, lengths, strict=True)]
+        for side, (unit, length) in enumerate(zip(units, lengths, strict=True)):
+            other = _finite(units[1 - side].mean(0))
+            by_mean = torch.mm(weights if side == 0 else weights.T, other)
+            across = by_mean - (by_mean * unit).sum(-1, keepdim=True) * unit
+            by_draws.append((across / (length * len(unit))).masked_fill((by_mean == 0).all(-1, keepdim=True), 0))
+        return by_draws, [], None, None
+
+    def _by_products(self, weights: Array, sides: Sequence[int]) -> _ByDraws:
+        """The gradients by the draws of each side, the masks of the pairs that they lack, and the gradients by the
+        shared numbers and by the uncertainties of classes, where there are any."""
+        torch: Any = sys.modules["torch"]
+        (n, queries, _), (m, gallery, _) = (z.shape for z in self.z)
+        words, tiles, distances = -(-gallery // 32), -(-queries // 32), self.op.compares == "distances"
+        marks = [weights.new_empty(shape, dtype=torch.int32) for shape in ((queries, words), (tiles, gallery))]
+        line = tiles, words, _core.cuda_warps(m), 2
+        columns = weights.new_empty((tiles, m, gallery), dtype=torch.float64)
+        rows = columns.new_empty((words, n, queries)) if distances else None
+        by_line = columns.new_empty(line) if self.inputs.shared.numel() == 2 else None
+        asked = memory(weights), _memories(marks), *_memories_or_none((rows, columns, by_line))
+        left, right = ([_finite(x) for x in side] for side in (self.left, self.right))
+        by_left: list[Any] = [None] * len(left)
+        by_right: list[Any] = [None] * len(right)
+        for tile in self._tiles():
+            q, g = tile
+            for i, factors in enumerate(self._fold(tile, None, asked)):
+                if 0 in sides:
+                    part = torch.mm(factors, _block(right[i], g))
+                    by_left[i] = _added(by_left[i], part, q, left[i])
+                if 1 in sides:
+                    part = torch.mm(factors.T, _block(left[i], q))
+                    by_right[i] = _added(by_right[i], part, g, right[i])
+        by_shared = None if by_line is None else by_line.sum((0, 1, 2)).to(weights.dtype)
+        by_draws: list[Array | None] = [None, None]
+        if rows is not None:
+            for side, (of_factors, total, z) in enumerate(((by_left, rows, left), (by_right, columns, right))):
+                if side in sides:
+                    sums = total.sum(0, dtype=weights.dtype)[..., None]
+                    by_draws[side] = torch.addcmul(of_factors[0], sums, z[0])
+            return by_draws, marks, by_shared, None
+        by_kappa = None
+        if 0 in sides:
+            by_draws[0] = torch.addcmul(by_left[0], left[0], by_left[1], value=-1)
+        if 1 in sides:
+            by_mu, by_kappa = self._by_classes(columns.sum(0)[0][:, None], by_right[0][0], by_right[1][0])
+            by_draws[1] = by_mu[None]
+        return by_draws, marks, by_shared, by_kappa
+
+    def _by_classes(self, weights: Array, along: Array, across: Array) -> tuple[Array, Array]:
+        """The gradients by the means and concentrations of classes, of the sums over draws that products give: of
+        shares [G, 1], and of factors times the draws z and times their squares [G, D]."""
+        kappa, mu, stretch, y = map(_finite, (self.kappa, self.inputs.mu2, self.stretch, self.y))
+        shapes: Any = self.per_item[1]
+        by_y = stretch * along - _finite(weights * shapes[:, 2:] / shapes[:, :1]).to(y.dtype) * y
+        by_kappa = mu * by_y + _finite(weights.to(y.dtype) / kappa)
+        if self.op.compares == "stretched":
+            by_kappa += y * along - kappa * across
+        return kappa * by_y, by_kappa.sum(1, keepdim=True) if kappa.shape[1] == 1 else by_kappa
 
 
 # -- the best ----------------------------------------------------------------------------------------------------------

@@ -160,6 +160,8 @@ class PairOp(_Record):
         Whether a pair's score is the same, to the last bit, when its two items change places.
     per_item
         Whether a GPU makes numbers of each query, and of each gallery item, once for all of its pairs.
+    compares
+        By what a score compares draws: "directions", "distances" or "densities", at "stretched" draws or at draws.
     draws
         Whether the items of a side are drawn.
     """
@@ -175,6 +177,7 @@ class PairOp(_Record):
     saves: bool = field(init=False)
     symmetric: bool = field(init=False)
     per_item: tuple[bool, bool] = field(init=False)
+    compares: Literal["directions", "distances", "stretched", "densities"] | None = field(init=False)
     draws: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -14,13 +14,18 @@ const NORMAL: Option<&str> = Some("sample_normal");
 const VMF: Option<&str> = Some("sample_vmf");
 
 /// The facts of a comparison of draws from the samplers of these names.
-const fn facts(name: &'static str, uncertainty: &'static str, samplers: [Option<&'static str>; 2]) -> Facts {
-    Facts { samplers, ..Facts::new(name, Family::Sampled, uncertainty, "none") }
+const fn facts(
+    name: &'static str,
+    compares: &'static str,
+    uncertainty: &'static str,
+    samplers: [Option<&'static str>; 2],
+) -> Facts {
+    Facts { samplers, compares: Some(compares), ..Facts::new(name, Family::Sampled, uncertainty, "none") }
 }
 
 /// The facts of densities at draws of the queries, or at the queries themselves.
-const fn density_facts(name: &'static str, sampler: Option<&'static str>) -> Facts {
-    Facts { orders: true, per_item: [false, true], ..facts(name, "kappa", [sampler, None]) }
+const fn density_facts(name: &'static str, compares: &'static str, sampler: Option<&'static str>) -> Facts {
+    Facts { orders: true, per_item: [false, true], ..facts(name, compares, "kappa", [sampler, None]) }
 }
 
 /// The pair function that compares draws from these samplers.
@@ -67,19 +72,19 @@ fn density<'a, T: Normals, P: Sampler + 'a>(
 /// The scores of draws.
 #[rustfmt::skip] // a line for each
 pub const KERNELS: &[PairOp] = &[
-    pair_op!(facts("sampled_cosine_normal", "var", [NORMAL, NORMAL]), |r| => mean_cosine::<T, Normal, Normal>(r)),
-    pair_op!(facts("sampled_cosine_vmf", "kappa", [VMF, VMF]), |r| => mean_cosine::<T, VonMisesFisher, VonMisesFisher>(r)),
-    pair_op!(facts("sampled_cosine_vmf_point", "kappa", [VMF, None]), |r| => mean_cosine::<T, VonMisesFisher, Itself>(r)),
-    pair_op!(facts("sampled_cosine_point_vmf", "kappa", [None, VMF]), |r| => mean_cosine::<T, Itself, VonMisesFisher>(r)),
-    pair_op!(facts("neg_sampled_l2_normal", "var", [NORMAL, NORMAL]), |r| => mean_distance::<T, Normal, Normal>(r)),
-    pair_op!(facts("neg_sampled_l2_vmf", "kappa", [VMF, VMF]), |r| => mean_distance::<T, VonMisesFisher, VonMisesFisher>(r)),
-    pair_op!(facts("neg_sampled_l2_vmf_point", "kappa", [VMF, None]), |r| => mean_distance::<T, VonMisesFisher, Itself>(r)),
-    pair_op!(facts("neg_sampled_l2_point_vmf", "kappa", [None, VMF]), |r| => mean_distance::<T, Itself, VonMisesFisher>(r)),
-    pair_op!(facts("hib_sampled", "var", [NORMAL, NORMAL]).with_shared("line"), |r| => match_probability(r)),
-    pair_op!(density_facts("el_nivmf", VMF), |r| => density::<T, VonMisesFisher>(r, true, Exact)),
-    pair_op!(density_facts("el_nivmf_paper", VMF), |r| => density::<T, VonMisesFisher>(r, true, Paper)),
-    pair_op!(density_facts("el_nivmf_published", VMF), |r| => density::<T, VonMisesFisher>(r, false, Published)),
-    pair_op!(density_facts("nivmf", None), |r| => density::<T, Itself>(r, true, Exact)),
-    pair_op!(density_facts("nivmf_paper", None), |r| => density::<T, Itself>(r, true, Paper)),
-    pair_op!(density_facts("nivmf_published", None), |r| => density::<T, Itself>(r, true, Published)),
+    pair_op!(facts("sampled_cosine_normal", "directions", "var", [NORMAL, NORMAL]), |r| => mean_cosine::<T, Normal, Normal>(r)),
+    pair_op!(facts("sampled_cosine_vmf", "directions", "kappa", [VMF, VMF]), |r| => mean_cosine::<T, VonMisesFisher, VonMisesFisher>(r)),
+    pair_op!(facts("sampled_cosine_vmf_point", "directions", "kappa", [VMF, None]), |r| => mean_cosine::<T, VonMisesFisher, Itself>(r)),
+    pair_op!(facts("sampled_cosine_point_vmf", "directions", "kappa", [None, VMF]), |r| => mean_cosine::<T, Itself, VonMisesFisher>(r)),
+    pair_op!(facts("neg_sampled_l2_normal", "distances", "var", [NORMAL, NORMAL]), |r| => mean_distance::<T, Normal, Normal>(r)),
+    pair_op!(facts("neg_sampled_l2_vmf", "distances", "kappa", [VMF, VMF]), |r| => mean_distance::<T, VonMisesFisher, VonMisesFisher>(r)),
+    pair_op!(facts("neg_sampled_l2_vmf_point", "distances", "kappa", [VMF, None]), |r| => mean_distance::<T, VonMisesFisher, Itself>(r)),
+    pair_op!(facts("neg_sampled_l2_point_vmf", "distances", "kappa", [None, VMF]), |r| => mean_distance::<T, Itself, VonMisesFisher>(r)),
+    pair_op!(facts("hib_sampled", "distances", "var", [NORMAL, NORMAL]).with_shared("line"), |r| => match_probability(r)),
+    pair_op!(density_facts("el_nivmf", "stretched", VMF), |r| => density::<T, VonMisesFisher>(r, true, Exact)),
+    pair_op!(density_facts("el_nivmf_paper", "stretched", VMF), |r| => density::<T, VonMisesFisher>(r, true, Paper)),
+    pair_op!(density_facts("el_nivmf_published", "densities", VMF), |r| => density::<T, VonMisesFisher>(r, false, Published)),
+    pair_op!(density_facts("nivmf", "stretched", None), |r| => density::<T, Itself>(r, true, Exact)),
+    pair_op!(density_facts("nivmf_paper", "stretched", None), |r| => density::<T, Itself>(r, true, Paper)),
+    pair_op!(density_facts("nivmf_published", "stretched", None), |r| => density::<T, Itself>(r, true, Published)),
 ];
