@@ -39,7 +39,8 @@ fn main() {
     };
     let text = format!(
         "/// Of each family and target the name of the family, the target, the bytes of its fatbin, and the fatbin by LZMA.\n\
-         pub const IMAGES: &[(&str, Target, usize, &[u8])] = &[{images}];\n\
+         /// A static: a constant stands in the wheel as often as it is named.\n\
+         pub static IMAGES: &[(&str, Target, usize, &[u8])] = &[{images}];\n\
          /// The targets that they hold code for.\npub const TARGETS: &str = {targets:?};\n\
          /// Why there are none; empty where there are.\npub const WHY_NONE: &str = {why:?};\n"
     );

@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import importlib
 import inspect
 import pathlib
 import re
@@ -283,3 +284,12 @@ def test_every_package_that_tests_need_has_its_version_in_the_lock_file():
     )
     names = {re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in asked.stdout.splitlines()}
     assert names <= {line.partition("==")[0] for line in locked}
+
+
+def test_tools_import_what_there_is():
+    """The wheel's checks run at releases alone, so a name that moved would be missed until then."""
+    for path in (ROOT / "tools").glob("*.py"):
+        for name in imports(path):
+            if name.startswith("peaccel"):
+                module, _, attribute = name.rpartition(".")
+                assert not module or hasattr(importlib.import_module(module), attribute), f"{path.name}: {name}"

@@ -44,7 +44,7 @@ def check_cuda() -> None:
     import torch
 
     from peaccel.ops import _cuda
-    from peaccel.retrieval.prepared import plan
+    from peaccel.retrieval.plan import plan
 
     driver = pe.build_info()["cuda"]
     assert driver.endswith("driver of CUDA 13.0"), driver
