@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LARGEST_WHEEL = 20e6
-"""Bytes. Machine code of each target is packed alone, so that a process unpacks no other's, which makes a wheel larger."""
+"""Bytes. Each target's machine code is packed alone, which takes more room, and lets a process unpack no other's."""
 LICENCES = tomllib.loads((ROOT / "deny.toml").read_text(encoding="utf-8"))["licenses"]["allow"]
 """One of which every crate that the wheel holds may be used under, or all of those that it joins by AND."""
 IN_SDIST = (
