@@ -37,28 +37,6 @@ impl Drawing {
     }
 }
 
-/// The products of all draws of some queries and of some gallery rows.
-#[derive(Clone, Copy)]
-pub struct Tile {
-    /// The first query, a multiple of 32, and their number; the first gallery row, likewise.
-    pub at: [usize; 4],
-    /// Addresses of the products [n, queries, m, rows], and of those of squares.
-    pub products: [u64; 2],
-    /// Addresses of the squared norms of the draws of each side.
-    pub norms: [u64; 2],
-}
-
-/// Where gradients of a tile are written.
-#[derive(Clone, Copy)]
-pub struct Weights {
-    /// Address of the weight of each score, [Q, G].
-    pub weights: u64,
-    /// Addresses of the masks of the pairs that are left to the pair function.
-    pub marks: [u64; 2],
-    /// Addresses of the sums over rows and over columns, and of those of the derivatives by shared numbers.
-    pub sums: [u64; 3],
-}
-
 /// How a call is shared out among blocks.
 struct Plan {
     launch: Launch,
@@ -158,42 +136,23 @@ pub fn warps(m: usize) -> usize {
     (256 / m.next_power_of_two()).clamp(4, FOLD_THREADS / WARP)
 }
 
-/// The scores of a tile, to `out` [Q, G], or with `weights` what its gradients are made of, in place of the products too. The first tile
-/// makes what belongs to each item alone.
+/// The scores of a tile, or with weights what its gradients are made of, in place of the products too; `args` has the tile, and what is
+/// read and written of all pairs. The first tile makes what belongs to each item alone.
 ///
 /// # Safety
 /// As [`scores`]; draws have been made.
-pub unsafe fn fold(
-    call: &Call,
-    drawing: &Drawing,
-    tile: Tile,
-    out: u64,
-    weights: Option<Weights>,
-) -> Result<(), Error> {
-    let [first, queries, begin, rows] = tile.at;
-    if (first, begin) == (0, 0) {
-        make_per_item(call, drawing, weights.is_some())?;
+pub unsafe fn fold(call: &Call, drawing: &Drawing, args: ProductArgs) -> Result<(), Error> {
+    let (PairArgs { scores, begin, end, .. }, weighs) = (args.pairs, args.weights != 0);
+    if (args.first, begin) == (0, 0) {
+        make_per_item(call, drawing, weighs)?;
     }
     let m = if call.kernel.samplers[1].is_some() { drawing.draws } else { 1 };
-    let (warps, size) = (warps(m), call.types.size());
+    let (warps, rows, queries) = (warps(m), (end - begin) as usize, args.queries as usize);
     let grid = (rows.div_ceil(WARP) as u32, queries.div_ceil(PRODUCT_ROWS) as u32);
-    let shared = if weights.is_some() { (warps * m * WARP * size) as u32 } else { 0 };
+    let shared = if weighs { (warps * m * WARP * call.types.size()) as u32 } else { 0 };
     let at = Launch { device: call.at.device, stream: call.at.stream, grid, block: (warps * WARP) as u32, shared };
-    let (begin, end) = (begin as i64, (begin + rows) as i64);
-    let [products, squares] = tile.products;
-    let mut args = ProductArgs {
-        pairs: PairArgs { scores: out, begin, end, ..call.args(Which::Pairwise) },
-        products,
-        squares,
-        stride: (m * rows) as i64,
-        first: first as i64,
-        queries: queries as i64,
-        norms: tile.norms,
-        ..ProductArgs::default()
-    };
-    if let Some(Weights { weights, marks, sums: [rows, columns, by_line] }) = weights {
-        args = ProductArgs { weights, marks, rows, columns, by_line, ..args };
-    }
-    let kernel = if weights.is_some() { "weights" } else { "scores" };
-    driver()?.launch(&call.name(kernel), at, &With { args, more: drawing.args(call) })
+    let pairs = PairArgs { scores, begin, end, ..call.args(Which::Pairwise) };
+    let args = ProductArgs { pairs, stride: (m * rows) as i64, ..args };
+    let kernel = call.name(if weighs { "weights" } else { "scores" });
+    driver()?.launch(&kernel, at, &With { args, more: drawing.args(call) })
 }

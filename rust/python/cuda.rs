@@ -2,10 +2,11 @@
 
 use super::array::DeviceArray;
 use super::ensure;
+use crate::cuda::arguments::ProductArgs;
 use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
 use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS, PRODUCT_ROWS, WARP};
 use crate::cuda::products::{self, Scratch, Weighted};
-use crate::cuda::sampled::{self, Drawing, Tile, Weights};
+use crate::cuda::sampled::{self, Drawing};
 use crate::cuda::search::{self, Blocks, Cut, SieveMemory, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
 use crate::drivers::Prune;
@@ -338,35 +339,39 @@ pub fn cuda_fold(
     let of_densities = call.kernel.per_item[1];
     let inside =
         first % PRODUCT_ROWS == 0 && begin % WARP == 0 && first + queries <= sides[0] && begin + rows <= sides[1];
-    let fits = products.len() == 1 + usize::from(of_densities)
+    let fits = out.is_some() != weights.is_some()
+        && products.len() == 1 + usize::from(of_densities)
         && products.iter().all(|x| count(x) >= n * queries * m * rows)
         && (if of_densities { call.per_item[1] != 0 } else { norms.len() == 2 })
         && norms.iter().zip([n * sides[0], m * sides[1]]).all(|(norms, wanted)| count(norms) >= wanted)
         && drawing.made.iter().zip(call.kernel.samplers).all(|(&made, sampler)| made != 0 || sampler.is_none());
     ensure(inside && fits, || format!("{name}: products do not fit the tile"))?;
     let address = |arrays: &[DeviceArray], i: usize| arrays.get(i).map_or(Ok(0), |x| x.address(dtype));
-    let tile = Tile {
-        at: tile,
-        products: [address(&products, 0)?, address(&products, 1)?],
+    let mut args = ProductArgs {
+        products: address(&products, 0)?,
+        squares: address(&products, 1)?,
         norms: [address(&norms, 0)?, address(&norms, 1)?],
+        first: first as i64,
+        queries: queries as i64,
+        ..ProductArgs::default()
     };
-    let weights = match &weights {
-        None => None,
-        Some((weights, marks, by_row, by_column, by_line)) => {
-            let (words, tiles) = (sides[1].div_ceil(WARP), sides[0].div_ceil(PRODUCT_ROWS));
-            let sums = [(by_row, words * n * sides[0]), (by_line, tiles * words * sampled::warps(m) * 2)];
-            let fit = count(by_column) >= tiles * m * sides[1]
-                && sums.iter().all(|(sum, wanted)| sum.as_ref().is_none_or(|sum| count(sum) >= *wanted));
-            ensure(fit, || format!("{name}: sums do not fit the call"))?;
-            let [by_row, by_line] =
-                [by_row, by_line].map(|sum| sum.as_ref().map_or(Ok(0), |sum| sum.address("float64")));
-            let sums = [by_row?, by_column.address("float64")?, by_line?];
-            Some(Weights { weights: products_of(&call, dtype, weights)?, marks: masks(&call, marks.each_ref())?, sums })
-        }
-    };
-    let out = out.as_ref().map_or(Ok(0), |out| products_of(&call, dtype, out))?;
+    (args.pairs.begin, args.pairs.end) = (begin as i64, (begin + rows) as i64);
+    args.pairs.scores = out.as_ref().map_or(Ok(0), |out| products_of(&call, dtype, out))?;
+    if let Some((weights, marks, by_row, by_column, by_line)) = &weights {
+        let (words, tiles) = (sides[1].div_ceil(WARP), sides[0].div_ceil(PRODUCT_ROWS));
+        let sum = |memory: Option<&DeviceArray>, wanted: usize| match memory {
+            Some(memory) if count(memory) >= wanted => memory.address("float64"),
+            Some(_) => Err(Error::Value(format!("{name}: sums do not fit the call"))),
+            None => Ok(0),
+        };
+        args.weights = products_of(&call, dtype, weights)?;
+        args.marks = masks(&call, marks.each_ref())?;
+        args.rows = sum(by_row.as_ref(), words * n * sides[0])?;
+        args.columns = sum(Some(by_column), tiles * m * sides[1])?;
+        args.by_line = sum(by_line.as_ref(), tiles * words * sampled::warps(m) * 2)?;
+    }
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { sampled::fold(&call, &drawing, tile, out, weights) })?;
+    py.detach(|| unsafe { sampled::fold(&call, &drawing, args) })?;
     Ok(())
 }
 

@@ -2,9 +2,10 @@
 
 Draws come from the samplers of `peaccel.sample`, addressed by the seed, the side and the number of the row in its
 distribution. So for an int seed a pair has the same score, to the last bit, from every verb that sees its rows under
-the same numbers. ``seed=None`` draws a new seed at every call: in torch from torch's generator (obeys
-``torch.manual_seed``). So does a ``torch.Generator``, or beside numpy arrays a ``numpy.random.Generator``. Gradients
-are those of the drawn function, by reparametrised draws; what is drawn differentiates once.
+the same numbers, but from `pairwise` on a GPU, where a library multiplies draws. ``seed=None`` draws a new seed at
+every call: in torch from torch's generator (obeys ``torch.manual_seed``). So does a ``torch.Generator``, or beside
+numpy arrays a ``numpy.random.Generator``. Gradients are those of the drawn function, by reparametrised draws; what is
+drawn differentiates once.
 """
 
 from __future__ import annotations
