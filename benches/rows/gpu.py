@@ -335,7 +335,7 @@ def scores(score: str, of: Any, *inputs: Any) -> Any:
 LOSSES = {
     "NegativeMLS": PAIRED["NegativeMLS isotropic"],
     **{name: PAIRED[name] for name in ("MultiSimilarity", "ScoreNCE mls", "Triplet", "ArcFace, 100,000 classes")},
-    "HIB": Peer(HIB, None, "isotropic"),
+    "HIB, 8 draws": Peer(HIB, None, "diagonal"),  # of isotropic normals there are no draws
 }
 HIB_MS, QUICK = {1024: 2.0, 4096: 30.0}, "the goal of a graph"
 
@@ -352,8 +352,9 @@ def one_loss(m: Device, name: str, batch: int) -> Row:
     peer, items = LOSSES[name], max(2, m.size(batch) // IMAGES) * IMAGES
     loss, labels = peer.make().to(m.name), torch.arange(items // IMAGES, device=m.name).repeat_interleave(IMAGES)
     leaves = [m.directions(items, DIM).requires_grad_()]
-    if peer.kind == "isotropic":
-        leaves.append((m.uniform(items) * 0.01 + 0.001).requires_grad_())
+    if peer.kind != "point":
+        shape = (items,) if peer.kind == "isotropic" else (items, DIM)
+        leaves.append((m.uniform(*shape) * 0.01 + 0.001).requires_grad_())
     inputs = [*leaves, *loss.parameters()]
 
     def step(value: Run) -> Run:
