@@ -30,7 +30,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// What kernels take of it.
+    /// The arguments that kernels take of it.
     fn args(&self, call: &Call) -> DrawingArgs {
         let Drawing { seed, draws, made, by_draws, .. } = *self;
         DrawingArgs { seed, draws: draws as i64, made, by_draws, orders: call.orders(), ..DrawingArgs::default() }
