@@ -267,7 +267,7 @@ class Distribution(Generic[ArrayT]):
                 raise ValueError(f"{owner}: {name} is not finite in row {start + (_first(~finite) or 0)}")
             if name != "mu" and (bad := _first(x < 0)) is not None:
                 raise self._negative(name, start + bad)
-            if self.kind == "nivmf" and name == "kappa" and (bad := _first(~(x != 0).any(-1))) is not None:
+            if self.kind == "nivmf" and name == "kappa" and (bad := _first(~(x > 0).any(-1))) is not None:
                 raise ValueError(f"{owner}: kappa is 0 along all axes in row {start + bad}, which leaves no density")
         if self._unit:
             mu = self.to("float32").mu if dtype_name(self.mu) in HALVES else self.mu
