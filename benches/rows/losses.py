@@ -206,7 +206,10 @@ def of_batch(name: str, batch: int, compiled: bool) -> Row:
     if peer.score is not None:
         forward["scores alone"] = scores
     sides = {form: Side(partial(step, run, every), goals.get(form, {})) for form, run in forward.items()}
-    same = lambda *_: close(without_gradient(plain), without_gradient(value))  # noqa: E731
+
+    def same(*_: Any) -> None:
+        close(without_gradient(plain), without_gradient(value))
+
     how: dict[str, Any] = {"clock": time.process_time, "turn": 0.02, "seconds": 2}
     return Row(f"{name}, batch {batch}", sides, same, (1, "step"), **how)
 

@@ -264,7 +264,10 @@ def one_variance(dim: int, rows: int) -> Iterator[Row]:
             "a variance of each": partial(run, each[0], laid_out(each[1], llr), score=llr),
             plain: partial(run, points[0], laid_out(points[1], product), score=product),
         }
-        same = lambda ours, each, _: first(want, ours, each)  # noqa: E731
+
+        def same(ours: Any, each: Any, _: Any) -> None:
+            first(want, ours, each)
+
         return Row(f"PLDA, {dim} dimensions, {verb}", sides, same, (pairs, "pair"))
 
     yield row(f"pairwise, {queries} x 2000", pe.pairwise, 2000, queries * 2000, want[:, :2000])

@@ -92,15 +92,11 @@ struct ProductColumn {
         uncertainty = X(uncertainty_of_gallery<T, S>(args.pairs, row));
         per_item = F::per_item_of(args.pairs, GALLERY, row);
     }
-    // Where the product with the first query of the tile is; that with the next lies a stride further.
-    __device__ const T* products() const {
-        return static_cast<const T*>(args.products) + first_query * args.stride + (there ? g - args.pairs.begin : 0);
-    }
     // Calls body(first, products) for each PRODUCTS_AHEAD queries of the tile, by all threads together. Beyond the last query its
     // product is repeated.
     template <typename Body>
     __device__ void each_few(const Body& body) const {
-        const T* next = products();
+        const T* next = static_cast<const T*>(args.products) + first_query * args.stride + (there ? g - args.pairs.begin : 0);
         for (int first = 0; first < count; first += PRODUCTS_AHEAD) {
             T found[PRODUCTS_AHEAD];
 #pragma unroll
@@ -331,12 +327,11 @@ __device__ void sieve(const F& f, const ProductArgs& args) {
             }
             if (!column.there) left = 0;
             if (!__any_sync(FULL, left)) return;
-#pragma unroll 1
-            for (int i = 0; i < PRODUCTS_AHEAD && first + i < column.count; ++i) {
-                if (!__any_sync(FULL, left >> i & 1)) continue;
+#pragma unroll
+            for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
+                if (first + i >= column.count || !__any_sync(FULL, left >> i & 1)) continue;
                 const auto query = column.queries.of[first + i];
-                const float product = query.power * column.products()[(first + i) * args.stride];
-                const bool survives = (left >> i & 1) && !limits.rules_out(first + i, query, product);
+                const bool survives = (left >> i & 1) && !limits.rules_out(first + i, query, query.power * products[i]);
                 const unsigned all = __ballot_sync(FULL, survives);
                 if (!all) continue;
                 const int64_t q = column.first_query + first + i;
