@@ -78,6 +78,19 @@ def test_the_best_of_rows_that_tf32_cannot_tell_apart(device, name, kind):
     assert_same(*both_ways(q, g, scored(name, kind), 12))
 
 
+@pytest.mark.parametrize("at", ["gallery", "queries"])
+def test_the_best_cosines_of_rows_whose_squares_lose_digits(device, at):
+    """Rows like the queries, of lengths whose squares are subnormal numbers or leave the range, among unlike ones."""
+    rng = np.random.default_rng(3)
+    q = torch.from_numpy(rng.standard_normal((6, 64)))
+    like = q.repeat(20, 1) + 0.02 * torch.from_numpy(rng.standard_normal((120, 64)))
+    g = torch.cat([torch.from_numpy(rng.standard_normal((300, 64))), like])
+    extreme = g if at == "gallery" else q
+    powers = np.r_[rng.uniform(-22.5, -21, len(extreme) - 3), 18, 19, 20]
+    extreme *= torch.from_numpy(10.0 ** rng.permutation(powers))[:, None]
+    assert_same(*both_ways(pe.Point(q.float()), pe.Point(g.float()), "cosine", 5))
+
+
 def test_queries_beyond_a_tile_more_than_the_gallery_and_chunks(device):
     q = make("normal_isotropic", 150, 32, 1, dtype="float32", library="torch")
     g = make("normal_isotropic", 1000, 32, 2, dtype="float32", library="torch")
