@@ -39,6 +39,8 @@ constexpr int SEARCH_QUERIES_F64 = 8;
 constexpr int SEARCH_GROUP = 32;
 // Gallery rows of a block that reads products, one a thread.
 constexpr int PRODUCT_COLUMNS = 128;
+// Times as many of a block of a sieve.
+constexpr int SIEVE_COLUMNS = 4;
 // Queries of a block that reads products: the bits of a mask.
 constexpr int PRODUCT_ROWS = 32;
 // The most threads of a block that reads products of draws.

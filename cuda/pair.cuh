@@ -32,7 +32,7 @@ constexpr double NEAR_ROWS = 1.0 / 16;
 template <typename T, typename X>
 __device__ inline bool has_digits(X square, X both) {
     constexpr double TINY = sizeof(T) == 4 ? 16 * 0x1p-102 : 16 * 0x1p-969;
-    return square >= X(NEAR_ROWS) * both + X(TINY) && square - square == 0;
+    return (square >= X(NEAR_ROWS) * both + X(TINY)) & (square - square == 0);
 }
 
 // Functions of a von Mises-Fisher item's concentration alone: H, A and A' of formulas/vmf.cuh. Those that the kernel
@@ -56,9 +56,9 @@ struct DotPairOf {
 using DotPair = DotPairOf<double, double, double>;
 
 // The same in single precision, for a limit of the value: x is not above the squared distance, or not below the inner
-// product.
+// product. The last two are what a formula's `alone` makes of each item.
 struct LimitPair {
-    float x, n, m, v, w;
+    float x, n, m, v, w, first, second;
 };
 
 // Derivatives by x, the first item's squared norm and uncertainty, and the shared numbers.

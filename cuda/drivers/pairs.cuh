@@ -237,6 +237,6 @@ __device__ void rerank(const F& f, const PairArgs& args) {
             return Scored<T>{score_listed<F, S>(f, args, q, id), id};
         };
         const int64_t to = (q * gridDim.y + blockIdx.y) * k;
-        take_best<PAIR_THREADS>(list, end - begin, args.capacity, static_cast<T*>(args.scores) + to, args.ids + to, item);
+        take_best<PAIR_THREADS>(list, {0, T(-INFINITY), NONE}, end - begin, args.capacity, static_cast<T*>(args.scores) + to, args.ids + to, item);
     }
 }

@@ -38,92 +38,110 @@ __device__ inline float threshold(const PairArgs& args, int64_t q) {
     return args.ids[worst] == NONE ? NAN : static_cast<const float*>(args.scores)[worst];
 }
 
-// Products that a thread loads before it uses the first of them.
-constexpr int PRODUCTS_AHEAD = 8;
-static_assert(PRODUCT_ROWS % PRODUCTS_AHEAD == 0 && PRODUCT_ROWS <= PRODUCT_COLUMNS);
-
-// The queries' numbers that the pairs of a tile take, in shared memory. X is the type in which pairs are computed: no conversion is left to
-// each pair, as these take longer than sums.
+// The numbers of a tile of queries that its pairs take, in shared memory. X is the type in which pairs are computed: no conversion is left
+// to each pair, as these take longer than sums.
 template <typename X>
 struct ProductQueries {
     // Of one query, loaded at once.
     struct alignas(16) Query {
         X norm, uncertainty;
-        float power, threshold;
+        float power, threshold, alone;
     };
     Query of[PRODUCT_ROWS];
+};
 
-    template <typename T>
-    __device__ void load(const ProductArgs& args, int64_t first, int count, bool of_sieve) {
+// PRODUCT_ROWS queries, which all threads of a block go through together.
+template <typename F, typename S, typename X>
+struct ProductTile {
+    using T = typename F::T;
+    const ProductArgs& args;
+    const ProductQueries<X>& queries;
+    int64_t first_query;
+    int count;
+
+    __device__ ProductTile(const F& f, const ProductArgs& args, ProductQueries<X>& shared, int64_t tile, bool of_sieve)
+        : args(args), queries(shared), first_query(tile * PRODUCT_ROWS) {
+        const int64_t left = args.pairs.mu1.rows - first_query;
+        count = int(left < PRODUCT_ROWS ? left : PRODUCT_ROWS);
         const int i = int(threadIdx.x);
-        if (i < count) {
-            const X norm = static_cast<const T*>(args.norms[QUERY])[first + i];
-            of[i] = {norm, X(uncertainty_of_query<T>(args.pairs, first + i)), args.powers ? args.powers[first + i] : 1,
-                     of_sieve ? threshold(args.pairs, first + i) : 0};
+        if (i < PRODUCT_ROWS) {
+            // Beyond the last query it is repeated.
+            const int64_t q = row(i);
+            const X norm = static_cast<const T*>(args.norms[QUERY])[q];
+            const T uncertainty = uncertainty_of_query<T>(args.pairs, q);
+            shared.of[i] = {norm, X(uncertainty), args.powers ? args.powers[q] : 1, of_sieve ? threshold(args.pairs, q) : 0,
+                            f.formula.alone(uncertainty, F::per_item_of(args.pairs, QUERY, q))};
         }
         __syncthreads();
     }
+    // The row of a query, of the last one beyond it.
+    __device__ int64_t row(int i) const { return first_query + (i < count ? i : count - 1); }
+    // Calls body(first, products) for each AHEAD queries: products[i][j] is that of query first + i and of the j-th of COLUMNS columns,
+    // PRODUCT_COLUMNS apart. Those of the next queries are loaded before. Beyond the last query its products are repeated.
+    template <int AHEAD, int COLUMNS, typename Body>
+    __device__ void each_few(int64_t column, const Body& body) const {
+        const T* next = static_cast<const T*>(args.products) + first_query * args.stride + column;
+        T loaded[AHEAD][COLUMNS];
+        const auto load = [&](int first) {
+            const auto read = [&](int i) {
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j) loaded[i][j] = next[j * PRODUCT_COLUMNS];
+            };
+            if (first + AHEAD < count) {
+#pragma unroll
+                for (int i = 0; i < AHEAD; ++i, next += args.stride) read(i);
+            } else {
+#pragma unroll
+                for (int i = 0; i < AHEAD; ++i) {
+                    read(i);
+                    if (first + i + 1 < count) next += args.stride;
+                }
+            }
+        };
+        load(0);
+        for (int first = 0; first < count; first += AHEAD) {
+            T products[AHEAD][COLUMNS];
+            memcpy(products, loaded, sizeof products);
+            if (first + AHEAD < count) load(first + AHEAD);
+            body(first, products);
+        }
+    }
+    // The numbers of a query, whose product is multiplied by its power.
+    __device__ typename ProductQueries<X>::Query query(int i, T& product) const {
+        const auto query = queries.of[i];
+        if (args.powers) product *= T(query.power);
+        return query;
+    }
 };
 
-// The gallery row of a thread, which it keeps for all queries of its block's tile: PRODUCT_ROWS queries by PRODUCT_COLUMNS rows. All
-// threads of a block go through the same queries.
+// A gallery row of a thread, which it keeps for all queries of a tile.
 template <typename F, typename S, typename X>
 struct ProductColumn {
     using T = typename F::T;
-    using Query = typename ProductQueries<X>::Query;
-    const ProductArgs& args;
-    const ProductQueries<X>& queries;
-    int64_t first_query, g;
-    int count;   // queries of the tile
-    bool there;  // whether there is a gallery row for the thread
+    const ProductTile<F, S, X>& tile;
+    int64_t g;
+    bool there;  // whether there is such a gallery row
     X norm, uncertainty;
-    const PerItem* per_item;
+    float alone;
 
-    __device__ ProductColumn(const ProductArgs& args, ProductQueries<X>& shared, int64_t tile, bool of_sieve)
-        : args(args), queries(shared) {
-        first_query = tile * PRODUCT_ROWS;
-        const int64_t left = args.pairs.mu1.rows - first_query;
-        count = int(left < PRODUCT_ROWS ? left : PRODUCT_ROWS);
-        shared.template load<T>(args, first_query, count, of_sieve);
-        g = args.pairs.begin + int64_t(blockIdx.x) * PRODUCT_COLUMNS + threadIdx.x;
-        there = g < args.pairs.end;
-        const int64_t row = there ? g : args.pairs.end - 1;
-        norm = static_cast<const T*>(args.norms[GALLERY])[row];
-        uncertainty = X(uncertainty_of_gallery<T, S>(args.pairs, row));
-        per_item = F::per_item_of(args.pairs, GALLERY, row);
+    __device__ ProductColumn(const F& f, const ProductTile<F, S, X>& tile, int64_t column)
+        : tile(tile), g(tile.args.pairs.begin + column), there(g < tile.args.pairs.end) {
+        norm = static_cast<const T*>(tile.args.norms[GALLERY])[row()];
+        const T uncertainty_of_row = uncertainty_of_gallery<T, S>(tile.args.pairs, row());
+        uncertainty = X(uncertainty_of_row), alone = f.formula.alone(uncertainty_of_row, per_item());
     }
-    // Calls body(first, products) for each PRODUCTS_AHEAD queries of the tile, by all threads together. Beyond the last query its
-    // product is repeated.
-    template <typename Body>
-    __device__ void each_few(const Body& body) const {
-        const T* next = static_cast<const T*>(args.products) + first_query * args.stride + (there ? g - args.pairs.begin : 0);
-        for (int first = 0; first < count; first += PRODUCTS_AHEAD) {
-            T found[PRODUCTS_AHEAD];
-#pragma unroll
-            for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
-                found[i] = *next;
-                if (first + i + 1 < count) next += args.stride;
-            }
-            body(first, found);
-        }
-    }
-    // Calls body(i, query, product) for each query of the tile, by all threads together.
-    template <typename Body>
-    __device__ void each(const Body& body) const {
-        each_few([&](int first, const T(&found)[PRODUCTS_AHEAD]) {
-#pragma unroll
-            for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
-                if (first + i >= count) break;
-                const Query query = queries.of[first + i];
-                body(first + i, query, T(query.power) * found[i]);
-            }
-        });
-    }
+    // The row, of the last one beyond it.
+    __device__ int64_t row() const { return there ? g : tile.args.pairs.end - 1; }
+    __device__ const PerItem* per_item() const { return F::per_item_of(tile.args.pairs, GALLERY, row()); }
+    // Where its products are.
+    __device__ int64_t at() const { return there ? g - tile.args.pairs.begin : 0; }
     // The numbers of the pair with a query, x being the inner product or, for distances, the squared distance.
-    __device__ DotPair pair(int i, const Query& query, T product) const {
+    __device__ DotPair pair(int i, T product) const {
+        const auto query = tile.query(i, product);
         const double n = query.norm, m = norm, x = product;
         return {F::DIFFERENCE ? (n + m) - 2 * x : x, n, m, double(query.uncertainty), double(uncertainty),
-                F::per_item_of(args.pairs, QUERY, first_query + i), per_item};
+                F::per_item_of(tile.args.pairs, QUERY, tile.row(i)),
+                per_item()};
     }
     // Whether a pair's product has the digits that its score needs.
     __device__ static bool is_apart(const DotPair& pair) {
@@ -132,40 +150,61 @@ struct ProductColumn {
     }
 };
 
-// Calls body(column, tile) for each tile of queries that the block takes, by all of its threads.
+// Calls body(tile, number) for each tile of queries that the block takes, by all of its threads.
 template <typename F, typename S, typename X, typename Body>
-__device__ inline void each_tile(const ProductArgs& args, bool of_sieve, const Body& body) {
+__device__ inline void each_tile(const F& f, const ProductArgs& args, bool of_sieve, const Body& body) {
     __shared__ ProductQueries<X> queries;
-    for (int64_t tile = blockIdx.y; tile * PRODUCT_ROWS < args.pairs.mu1.rows; tile += gridDim.y) {
-        const ProductColumn<F, S, X> column(args, queries, tile, of_sieve);
-        body(column, tile);
+    for (int64_t number = blockIdx.y; number * PRODUCT_ROWS < args.pairs.mu1.rows; number += gridDim.y) {
+        body(ProductTile<F, S, X>(f, args, queries, number, of_sieve), number);
         __syncthreads();
     }
 }
 
-// The score of each lane's pair (q, g) by the pair function; a lane with g < 0 has no pair. Not inlined: few warps come here, and all
-// would keep registers for it.
+// The column of a thread, of kernels that have one.
+__device__ inline int64_t only_column() { return int64_t(blockIdx.x) * PRODUCT_COLUMNS + threadIdx.x; }
+
+// The score of each lane's pair (q, g) by the pair function, or of a lane with g < 0 by the formula with its limits. Not inlined: few
+// warps come here, and all would keep registers for it.
 template <typename F>
-__device__ __noinline__ typename F::T score_of_rows(const F& f, const PairArgs& args, int64_t q, int64_t g) {
-    const Numbers<F> numbers = sum_pairs<F, typename F::T>(f, args, q, g);
-    return f.template score<typename F::T>(args, numbers.pair, numbers.query, numbers.item, q, g, g >= 0);
+__device__ __noinline__ typename F::T score_alone(F f, const PairArgs& args, DotPair pair, int64_t q, int64_t g) {
+    using T = typename F::T;
+    const Numbers<F> numbers = sum_pairs<F, T>(f, args, q, g);
+    const T exact = f.template score<T>(args, numbers.pair, numbers.query, numbers.item, q, g, g >= 0);
+    return g >= 0 ? exact : T(value_of(f.formula, pair));
 }
 
 // Writes the scores of all pairs [Q, G].
 template <typename F>
 __device__ void scores_of_products(const F& f, const ProductArgs& args) {
     using T = typename F::T;
-    each_tile<F, T, double>(args, false, [&](const ProductColumn<F, T, double>& column, int64_t) {
-        T* const scores = static_cast<T*>(args.pairs.scores) + column.first_query * args.pairs.mu2.rows + column.g;
-        column.each([&](int i, const auto& query, T product) {
-            const DotPair pair = column.pair(i, query, product);
-            const bool near = column.there && !column.is_apart(pair);
-            T score = near ? T(0) : T(value_of(f.formula, pair));
-            if (__any_sync(FULL, near)) {
-                const T exact = score_of_rows(f, args.pairs, column.first_query + i, near ? column.g : NONE);
-                if (near) score = exact;
+    constexpr int AT_ONCE = F::AT_ONCE;
+    each_tile<F, T, double>(f, args, false, [&](const auto& tile, int64_t) {
+        const ProductColumn<F, T, double> column(f, tile, only_column());
+        T* to = static_cast<T*>(args.pairs.scores) + tile.first_query * args.pairs.mu2.rows + column.g;
+        tile.template each_few<AT_ONCE, 1>(column.at(), [&](int first, const T(&products)[AT_ONCE][1]) {
+            T scores[AT_ONCE];
+            uint32_t near = 0, left = 0;
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const DotPair pair = column.pair(first + i, products[i][0]);
+                const bool there = column.there & (first + i < tile.count), is_near = !column.is_apart(pair);
+                scores[i] = T(f.formula.value(pair));
+                near |= uint32_t(there & is_near) << i, left |= uint32_t(there & (is_near | (scores[i] != scores[i]))) << i;
             }
-            if (column.there) scores[i * args.pairs.mu2.rows] = score;
+            if (__any_sync(FULL, left)) {
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    if (!__any_sync(FULL, left >> i & 1)) continue;
+                    const DotPair pair = column.pair(first + i, products[i][0]);
+                    const T score =
+                        score_alone<F>(f, args.pairs, pair, tile.row(first + i), near >> i & 1 ? column.g : NONE);
+                    if (left >> i & 1) scores[i] = score;
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i, to += args.pairs.mu2.rows) {
+                if (column.there && first + i < tile.count) *to = scores[i];
+            }
         });
     });
 }
@@ -174,54 +213,87 @@ __device__ void scores_of_products(const F& f, const ProductArgs& args) {
 template <typename F>
 __device__ void weights_of_products(const F& f, const ProductArgs& args) {
     using T = typename F::T;
-    constexpr int SUMS = PRODUCT_SUMS, WARPS = PRODUCT_COLUMNS / WARP;
-    __shared__ double parts[WARPS][PRODUCT_ROWS][SUMS];
+    constexpr int AT_ONCE = F::AT_ONCE;
+    // A formula of the distance and the sum of the uncertainties has no other derivatives.
+    constexpr int SUMS = F::ALIKE ? 2 : PRODUCT_SUMS, WARPS = PRODUCT_COLUMNS / WARP;
+    __shared__ T parts[WARPS][PRODUCT_ROWS][SUMS];
     const int64_t gallery = args.pairs.mu2.rows, words = (gallery + WARP - 1) / WARP;
     const auto other = f.formula.transposed();
-    each_tile<F, T, double>(args, false, [&](const ProductColumn<F, T, double>& column, int64_t tile) {
+    each_tile<F, T, double>(f, args, false, [&](const auto& tile, int64_t number) {
+        const ProductColumn<F, T, double> column(f, tile, only_column());
+        const int64_t start = tile.first_query * gallery + column.g;
         double of_column[2] = {};
         uint32_t marks = 0;
-        column.each([&](int i, const auto& query, T product) {
-            const int64_t at = (column.first_query + i) * gallery + column.g;
-            const double weight = column.there ? double(static_cast<const T*>(args.weights)[at]) : 0;
-            // A weight of 0 adds nothing even where derivatives are NaN or infinite.
-            const bool wanted = weight != 0;
-            const DotPair pair = column.pair(i, query, product);
-            const bool near = wanted && !column.is_apart(pair);
-            double factor = 0, sums[SUMS] = {};
-            if (wanted && !near) {
-                const DotPartials by_query = partials_of(f.formula, pair);
-                factor = (F::DIFFERENCE ? -2 : 1) * weight * by_query.x;
-                const double shift = F::DIFFERENCE ? factor : 0;
-                sums[0] = 2 * weight * by_query.norm - shift, sums[1] = weight * by_query.uncertainty;
-                sums[2] = weight * by_query.shared[0], sums[3] = weight * by_query.shared[1];
-                if (F::ALIKE) {
-                    of_column[0] -= shift, of_column[1] += sums[1];
-                } else if (args.columns) {
-                    const DotPair turned{pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
-                    const DotPartials by_gallery = partials_of(other, turned);
-                    of_column[0] += 2 * weight * by_gallery.norm - shift, of_column[1] += weight * by_gallery.uncertainty;
+        tile.template each_few<AT_ONCE, 1>(column.at(), [&](int first, const T(&products)[AT_ONCE][1]) {
+            T weights[AT_ONCE], factors[AT_ONCE] = {}, sums[AT_ONCE * SUMS] = {};
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const bool there = column.there && first + i < tile.count;
+                weights[i] = there ? static_cast<const T*>(args.weights)[start + (first + i) * gallery] : 0;
+            }
+            // Adds the derivatives of a pair with query first + i to all sums.
+            const auto add = [&](int i, bool counts, const DotPartials& by_query, const DotPartials& by_gallery) {
+                const double weight = weights[i];
+                const auto times = [&](double partial) { return counts ? weight * partial : 0; };
+                const double factor = (F::DIFFERENCE ? -2 : 1) * times(by_query.x), shift = F::DIFFERENCE ? factor : 0;
+                const double uncertainty = times(by_query.uncertainty);
+                factors[i] += T(factor);
+                sums[i * SUMS] += T(2 * times(by_query.norm) - shift), sums[i * SUMS + 1] += T(uncertainty);
+                for (int s = 2; s < SUMS; ++s) sums[i * SUMS + s] += T(times(by_query.shared[s - 2]));
+                of_column[0] += 2 * times(by_gallery.norm) - shift;
+                of_column[1] += F::ALIKE ? uncertainty : times(by_gallery.uncertainty);
+            };
+            const auto turned = [](const DotPair& pair) {
+                return DotPair{pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
+            };
+            const bool both = !F::ALIKE && args.columns;
+            uint32_t left = 0;
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const DotPair pair = column.pair(first + i, products[i][0]);
+                // A weight of 0 adds nothing even where derivatives are NaN or infinite.
+                const bool wanted = weights[i] != 0, near = wanted & !column.is_apart(pair);
+                const DotPartials by_query = f.formula.partials(pair);
+                const DotPartials by_gallery = both ? other.partials(turned(pair)) : DotPartials{};
+                const double all = by_query.x + by_query.norm + by_query.uncertainty + by_query.shared[0] + by_query.shared[1] +
+                                   by_gallery.norm + by_gallery.uncertainty;
+                const bool finite = is_finite(all), counts = wanted & !near;
+                add(i, counts & finite, by_query, by_gallery);
+                marks |= uint32_t(near) << (first + i), left |= uint32_t(counts & !finite) << i;
+            }
+            if (__any_sync(FULL, left)) {
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) {
+                    if (!__any_sync(FULL, left >> i & 1)) continue;
+                    const DotPair pair = column.pair(first + i, products[i][0]);
+                    const DotPartials by_gallery = both ? partials_of(other, turned(pair)) : DotPartials{};
+                    add(i, left >> i & 1, partials_of(f.formula, pair), by_gallery);
                 }
             }
-            const uint32_t word = __ballot_sync(FULL, near);
-            marks |= uint32_t(near) << i;
-            if (lane() == 0 && column.g / WARP < words) {
-                args.marks[QUERY][(column.first_query + i) * words + column.g / WARP] = word;
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                if (first + i >= tile.count) break;
+                const uint32_t word = __ballot_sync(FULL, marks >> (first + i) & 1);
+                if (lane() == 0 && column.g / WARP < words) {
+                    args.marks[QUERY][(tile.first_query + first + i) * words + column.g / WARP] = word;
+                }
+                if (column.there) static_cast<T*>(args.factors)[start + (first + i) * gallery] = factors[i];
             }
-            if (column.there) static_cast<T*>(args.factors)[at] = T(factor);
-            const double sum = combined(sums, Sum());
-            if (lane() % (WARP / SUMS) == 0) parts[warp()][i][lane() / (WARP / SUMS)] = sum;
+            // Lane l has sum l / EACH of the first query on.
+            constexpr int EACH = WARP / (AT_ONCE * SUMS);
+            const T sum = combined(sums, Sum());
+            if (lane() % EACH == 0) parts[warp()][first + lane() / EACH / SUMS][lane() / EACH % SUMS] = sum;
         });
-        if (column.there) args.marks[GALLERY][tile * gallery + column.g] = marks;
+        if (column.there) args.marks[GALLERY][number * gallery + column.g] = marks;
         if (column.there && args.columns) {
-            for (int s = 0; s < 2; ++s) args.columns[(tile * gallery + column.g) * 2 + s] = of_column[s];
+            for (int s = 0; s < 2; ++s) args.columns[(number * gallery + column.g) * 2 + s] = of_column[s];
         }
         __syncthreads();
-        const int i = int(threadIdx.x) / SUMS, s = int(threadIdx.x) % SUMS;
-        if (i < column.count) {
+        const int i = int(threadIdx.x) / PRODUCT_SUMS, s = int(threadIdx.x) % PRODUCT_SUMS;
+        if (i < tile.count) {
             double sum = 0;
-            for (int w = 0; w < WARPS; ++w) sum += parts[w][i][s];
-            args.rows[(int64_t(blockIdx.x) * args.pairs.mu1.rows + column.first_query + i) * SUMS + s] = sum;
+            for (int w = 0; w < WARPS && s < SUMS; ++w) sum += parts[w][i][s];
+            args.rows[(int64_t(blockIdx.x) * args.pairs.mu1.rows + tile.first_query + i) * PRODUCT_SUMS + s] = sum;
         }
     });
 }
@@ -254,16 +326,16 @@ __device__ void norms_of_rows(const NormArgs& args) {
     }
 }
 
-// The limits of the pairs of a column: the highest, or lowest, score that each can have.
+// The limits of pairs: the highest, or lowest, score that each can have.
 template <typename F, typename S, typename X>
 struct Limits {
+    using Column = ProductColumn<F, S, X>;
     const F& f;
-    const ProductColumn<F, S, X>& column;
     double slack, smallest;
     float rough_slack, rough_smallest;
 
-    __device__ Limits(const F& f, const ProductColumn<F, S, X>& column, const ProductArgs& args)
-        : f(f), column(column), slack(args.slack), smallest(4 * double(args.pairs.mu1.stored) * 1.1754943508222875e-38),
+    __device__ Limits(const F& f, const ProductArgs& args)
+        : f(f), slack(args.slack), smallest(4 * double(args.pairs.mu1.stored) * 1.1754943508222875e-38),
           rough_slack(float(slack) + 16 * 5.9604644775390625e-08f), rough_smallest(float(2 * smallest)) {}
 
     // The limit in the direction of the sign, 1 for the highest and -1 for the lowest score.
@@ -276,9 +348,9 @@ struct Limits {
     }
     // The highest score in single precision; NaN where there is no such limit.
     template <typename Query>
-    __device__ float rough(const Query& query, float product) const {
+    __device__ float rough(const Column& column, const Query& query, float product) const {
         if constexpr (F::LIMITED) {
-            const LimitPair pair{product, query.norm, column.norm, query.uncertainty, column.uncertainty};
+            const LimitPair pair{product, query.norm, column.norm, query.uncertainty, column.uncertainty, query.alone, column.alone};
             const float limit = f.limit(pair, rough_slack, rough_smallest);
             // A cosine of rows of other lengths is that of scaled rows.
             const bool known = in_range<float>(query.norm) & in_range<float>(column.norm);
@@ -287,58 +359,79 @@ struct Limits {
         return NAN;
     }
     // Whether a pair that its limit in single precision has not ruled out cannot be among the best.
-    template <typename Query>
-    __device__ bool rules_out(int i, const Query& query, float product) const {
+    __device__ bool rules_out(const Column& column, int i, float product) const {
+        float scaled = product;
+        const auto query = column.tile.query(i, scaled);
         if (F::LENGTHS && !(in_range<float>(query.norm) && in_range<float>(column.norm))) return false;
-        if (rough(query, product) >= query.threshold) return false;
-        return float(exact(column.pair(i, query, product), 1)) < query.threshold;
+        if (rough(column, query, scaled) >= query.threshold) return false;
+        return float(exact(column.pair(i, product), 1)) < query.threshold;
     }
 };
 
 // Writes to args.pairs.scores [Q, stride] a number for each pair that its score is not below; NaN where there is none.
 template <typename F, typename S>
 __device__ void lowest_of_products(const F& f, const ProductArgs& args) {
-    each_tile<F, S, double>(args, false, [&](const ProductColumn<F, S, double>& column, int64_t) {
-        const Limits<F, S, double> limits(f, column, args);
-        float* const to = static_cast<float*>(args.pairs.scores) + column.first_query * args.stride + column.g - args.pairs.begin;
-        column.each([&](int i, const auto& query, float product) {
-            const DotPair pair = column.pair(i, query, product);
-            const bool known = !F::LENGTHS || (in_range<float>(pair.n) && in_range<float>(pair.m));
-            if (column.there) to[i * args.stride] = known ? float(limits.exact(pair, -1)) : NAN;
+    constexpr int AHEAD = 8;
+    const Limits<F, S, double> limits(f, args);
+    each_tile<F, S, double>(f, args, false, [&](const auto& tile, int64_t) {
+        const ProductColumn<F, S, double> column(f, tile, only_column());
+        float* const to = static_cast<float*>(args.pairs.scores) + tile.first_query * args.stride + column.at();
+        tile.template each_few<AHEAD, 1>(column.at(), [&](int first, const float(&products)[AHEAD][1]) {
+            for (int i = 0; i < AHEAD && first + i < tile.count; ++i) {
+                const DotPair pair = column.pair(first + i, products[i][0]);
+                const bool known = !F::LENGTHS || (in_range<float>(pair.n) && in_range<float>(pair.m));
+                if (column.there) to[(first + i) * args.stride] = known ? float(limits.exact(pair, -1)) : NAN;
+            }
         });
     });
 }
 
-// Adds the rows of args.begin .. args.end that may be among the best to args.survivors, as many as there is memory for, and
-// counts them all.
+// Adds the row of each lane that survives to those of a query, as many as there is memory for, and counts them all.
+__device__ __noinline__ void add_survivors(const PairArgs& args, int64_t q, int64_t g, bool survives) {
+    const unsigned all = __ballot_sync(FULL, survives);
+    if (!all) return;
+    int at = 0;
+    if (lane() == 0) at = atomicAdd(args.counts + q, __popc(all));
+    at = __shfl_sync(FULL, at, 0) + __popc(all & ((1u << lane()) - 1));
+    if (survives && at < args.most_survivors) args.survivors[q * args.most_survivors + at] = int32_t(g);
+}
+
+// Adds the rows of args.begin .. args.end that may be among the best to args.survivors. Nearly all pairs are ruled out by a few instructions
+// each, so that loads are the rest: a thread keeps several rows, for all of which it reads a query's numbers once. There is memory for
+// the products of whole blocks, so that those beyond the last row need no check.
 template <typename F, typename S>
 __device__ void sieve(const F& f, const ProductArgs& args) {
-    const PairArgs& pairs = args.pairs;
-    each_tile<F, S, float>(args, true, [&](const ProductColumn<F, S, float>& column, int64_t) {
-        const Limits<F, S, float> limits(f, column, args);
-        column.each_few([&](int first, const float(&products)[PRODUCTS_AHEAD]) {
-            // Nearly all pairs are ruled out here: a few instructions each, and one vote for all of them.
+    constexpr int AHEAD = 4, COLUMNS = SIEVE_COLUMNS;
+    static_assert(PRODUCT_ROWS % AHEAD == 0 && COLUMNS == 4);
+    const Limits<F, S, float> limits(f, args);
+    each_tile<F, S, float>(f, args, true, [&](const auto& tile, int64_t) {
+        using Column = ProductColumn<F, S, float>;
+        const int64_t at = int64_t(blockIdx.x) * COLUMNS * PRODUCT_COLUMNS + threadIdx.x;
+        const Column columns[COLUMNS] = {{f, tile, at}, {f, tile, at + PRODUCT_COLUMNS}, {f, tile, at + 2 * PRODUCT_COLUMNS},
+                                         {f, tile, at + 3 * PRODUCT_COLUMNS}};
+        tile.template each_few<AHEAD, COLUMNS>(at, [&](int first, const float(&products)[AHEAD][COLUMNS]) {
             uint32_t left = 0;
 #pragma unroll
-            for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
-                const auto query = column.queries.of[first + i];
-                const bool out = limits.rough(query, query.power * products[i]) < query.threshold;
-                left |= uint32_t(!out) << i;
+            for (int i = 0; i < AHEAD; ++i) {
+                const auto query = tile.queries.of[first + i];
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j) {
+                    const float product = sizeof(S) == 2 ? query.power * products[i][j] : products[i][j];
+                    const bool out = limits.rough(columns[j], query, product) < query.threshold;
+                    left |= uint32_t(!out) << (i * COLUMNS + j);
+                }
             }
-            if (!column.there) left = 0;
             if (!__any_sync(FULL, left)) return;
 #pragma unroll
-            for (int i = 0; i < PRODUCTS_AHEAD; ++i) {
-                if (first + i >= column.count || !__any_sync(FULL, left >> i & 1)) continue;
-                const auto query = column.queries.of[first + i];
-                const bool survives = (left >> i & 1) && !limits.rules_out(first + i, query, query.power * products[i]);
-                const unsigned all = __ballot_sync(FULL, survives);
-                if (!all) continue;
-                const int64_t q = column.first_query + first + i;
-                int at = 0;
-                if (lane() == 0) at = atomicAdd(pairs.counts + q, __popc(all));
-                at = __shfl_sync(FULL, at, 0) + __popc(all & ((1u << lane()) - 1));
-                if (survives && at < pairs.most_survivors) pairs.survivors[q * pairs.most_survivors + at] = int32_t(column.g);
+            for (int i = 0; i < AHEAD; ++i) {
+                if (first + i >= tile.count) break;
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j) {
+                    const bool mine = columns[j].there && (left >> (i * COLUMNS + j) & 1);
+                    if (!__any_sync(FULL, mine)) continue;
+                    const bool survives = mine && !limits.rules_out(columns[j], first + i, products[i][j]);
+                    add_survivors(args.pairs, tile.first_query + first + i, columns[j].g, survives);
+                }
             }
         });
     });

@@ -75,7 +75,7 @@ struct List {
     int k;
 
     // Empties the list. Called by one thread.
-    __device__ void clear() const { *state = {0, T(-INFINITY), NONE}; }
+    __device__ void clear(const ListState<T>& start = {0, T(-INFINITY), NONE}) const { *state = start; }
 
     // Adds an item that comes before the k-th best so far. Called by any thread, while the list is not full.
     __device__ void offer(T score, int64_t id) const {
@@ -111,11 +111,11 @@ struct List {
 
 // Writes the best k of n items. `item(first)`, which all of THREADS threads call together, returns to each of them one
 // of the items from `first` on, or one with the id NONE. The list has memory for `capacity` >= min(n, k + THREADS)
-// items.
+// items. Those that do not come before the item of `start` are not among the best.
 template <int THREADS, typename T, typename Items>
-__device__ inline void take_best(const List<T>& list, int64_t n, int64_t capacity, T* scores, int64_t* ids,
-                                 const Items& item) {
-    if (threadIdx.x == 0) list.clear();
+__device__ inline void take_best(const List<T>& list, const ListState<T>& start, int64_t n, int64_t capacity, T* scores,
+                                 int64_t* ids, const Items& item) {
+    if (threadIdx.x == 0) list.clear(start);
     __syncthreads();
     for (int64_t first = 0; first < n; first += THREADS) {
         const Scored<T> scored = item(first);

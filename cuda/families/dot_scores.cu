@@ -22,6 +22,7 @@ struct DotKernel {
     static constexpr int ARRAYS = 1;
     static constexpr bool ROW = false;
 
+    static constexpr int AT_ONCE = Formula::AT_ONCE;
     static constexpr bool DIFFERENCE = Formula::DIFFERENCE, ALIKE = Formula::ALIKE;
     // Whether the score is one of cosines, which take rows of any length.
     static constexpr bool LENGTHS = Formula::NORMS && !Formula::DIFFERENCE;

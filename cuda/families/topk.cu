@@ -2,6 +2,27 @@
 
 #include "../drivers/topk.cuh"
 
+// The item that the best k of n all come before or are: the k-th best of the threads' best scores, which k items reach. All come before
+// padding, where there is none.
+template <typename T>
+__device__ ListState<T> reached(const List<T>& list, const T* scores, const int64_t* ids, int64_t n) {
+    const int k = list.k, thread = int(threadIdx.x);
+    if (k > TOPK_THREADS || n < 2 * TOPK_THREADS) return {0, T(-INFINITY), NONE};
+    T best = NAN;
+#pragma unroll 4
+    for (int64_t i = thread; i < n; i += TOPK_THREADS) {
+        const T score = scores[i];
+        if (ids[i] != NONE && !(score <= best) && score == score) best = score;
+    }
+    list.scores[thread] = best, list.ids[thread] = best == best ? thread : NONE;
+    __syncthreads();
+    sort<Block>(list.scores, list.ids, TOPK_THREADS);
+    const bool any = list.ids[k - 1] != NONE;
+    const T score = list.scores[k - 1];
+    __syncthreads();
+    return {0, any ? score : T(-INFINITY), any ? INT64_MAX : NONE};
+}
+
 // Writes the best k of each query's items. A block takes a query, then the one gridDim.x further on. Shared memory
 // holds `capacity` items.
 template <typename T>
@@ -19,7 +40,7 @@ __device__ void topk(const TopKArgs& args) {
             return i < n ? Scored<T>{scores[i], ids[i]} : Scored<T>{0, NONE};
         };
         T* const to = static_cast<T*>(args.out_scores) + q * k;
-        take_best<TOPK_THREADS>(list, n, args.capacity, to, args.out_ids + q * k, item);
+        take_best<TOPK_THREADS>(list, reached(list, scores, ids, n), n, args.capacity, to, args.out_ids + q * k, item);
     }
 }
 

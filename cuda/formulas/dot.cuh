@@ -5,12 +5,15 @@
 //   DIFFERENCE       whether x is the squared distance or the inner product
 //   NORMS            whether the squared norms are used
 //   value(pair), partials(pair)    the score and its derivatives
+//   AT_ONCE          how many pairs of a thread are computed at once from products, so that the waits of one hide in the work of others;
+//                    1 where the value has branches
 //   ALIKE            whether it takes the sum of the uncertainties alone, and no norms: derivatives by both items are alike
 //   transposed()     the formula that gives the score when the two items change places
 //   tolerance(v, w)  the most by which rounding can lower a value below that of another x whose score is not higher
 //   LIMITED          whether it has limit(pair): in single precision, a number that the value is not above; or NaN.
 //                    With u = 2^-24, each operation of it errs by at most u, rough_quotient and rough_rsqrt by 4 u and
 //                    rough_log2 by 4 u |log2| + 4 u; what it adds is at least 1.7 times what they err by together.
+//   alone(kappa, made)    a number of an item alone that the limit takes
 //   at_edge(pair)    where the value of a pair in the domain is NaN, its limit; NaN where there is none
 //   partials_at_edge(pair, partials)    where a derivative of such a pair is not finite, the derivatives, 0 without a limit
 //   per_item(kappa, partials)   of von Mises-Fisher: the numbers of an item alone, for scores or, if `partials`, for
@@ -26,7 +29,9 @@ __device__ inline double or_zero(double x) { return is_finite(x) ? x : 0; }
 
 // Values and partials at the edge that many formulas share.
 struct Edges {
+    static constexpr int AT_ONCE = 8;
     static constexpr bool ALIKE = false;
+    __device__ static float alone(double, const PerItem*) { return 0; }
     __device__ static double at_edge(const DotPair&) { return NAN; }
     __device__ static DotPartials partials_at_edge(const DotPair&, const DotPartials& p) {
         return {or_zero(p.x), or_zero(p.norm), or_zero(p.uncertainty), {or_zero(p.shared[0]), or_zero(p.shared[1])}};
@@ -120,7 +125,7 @@ struct Differentiated : Monotone {
 // factor log x, which is 0 for a factor of 0 and any x.
 template <typename X>
 __device__ inline X times_log(double factor, X x) {
-    return factor == 0 ? X{} : factor * log(x);
+    return factor == 0 ? X{} : factor * quick_log(x);
 }
 
 // A share of what single precision takes for the size of a number, 8 u, that is added to it so that it is a limit.
@@ -148,7 +153,7 @@ struct ShiftedCosine : Differentiated<ShiftedCosine> {
     __device__ auto value(const Pair& pair) const {
         // Two roots: the product of the squares could leave the range.
         const auto weight = pair.v * pair.w;
-        return within(pair.x * (weight / (sqrt(pair.n) * sqrt(pair.m))), weight) - shift * weight;
+        return within(pair.x * quick_quotient(weight, quick_sqrt(pair.n) * quick_sqrt(pair.m)), weight) - shift * weight;
     }
     // The product of weights and cosine, which roundings must not bring beyond the weights.
     __device__ static double within(double x, double weight) {
@@ -207,7 +212,7 @@ struct MlsIsotropic : Differentiated<MlsIsotropic> {
     template <typename Pair>
     __device__ auto value(const Pair& pair) const {
         const auto s = pair.v + pair.w;
-        return in_domain(pair, -0.5 * (pair.x / s + dim * (log(s) + LOG_2PI)));
+        return in_domain(pair, -0.5 * (quick_quotient(pair.x, s) + dim * (quick_log(s) + LOG_2PI)));
     }
     __device__ static double at_edge(const DotPair& pair) {
         return pair.v + pair.w == 0 ? if_equal(pair, INFINITY) : NAN;
@@ -229,7 +234,7 @@ struct NegMahalanobisIsotropic : Differentiated<NegMahalanobisIsotropic> {
     __device__ NegMahalanobisIsotropic transposed() const { return *this; }
     template <typename Pair>
     __device__ auto value(const Pair& pair) const {
-        return in_domain(pair, -(pair.x / (pair.v + pair.w)));
+        return in_domain(pair, -quick_quotient(pair.x, pair.v + pair.w));
     }
     __device__ static double at_edge(const DotPair& pair) { return pair.v + pair.w == 0 ? if_equal(pair, 0) : NAN; }
 };
@@ -244,8 +249,8 @@ struct LlrIsotropic : Monotone {
     __device__ LlrIsotropic transposed() const { return *this; }
     __device__ double value(const DotPair& pair) const {
         const double p = prior_var, v = pair.v, w = pair.w, a = p + v, b = p + w, det = p * (v + w) + v * w;
-        const double spread = (pair.n * v / a + pair.m * w / b) - pair.x;
-        return valid(fmin(v, w), p, 0.5 * (spread * (p / det) + dim * log(a * b / det)));
+        const double spread = (quick_quotient(pair.n * v, a) + quick_quotient(pair.m * w, b)) - pair.x, inverse = quick_quotient(1, det);
+        return valid(fmin(v, w), p, 0.5 * (spread * (p * inverse) + dim * quick_log(a * b * inverse)));
     }
     // Two variances of 0, or such that the reciprocal of det leaves the range.
     __device__ double at_edge(const DotPair& pair) const {
@@ -266,14 +271,15 @@ struct LlrIsotropic : Monotone {
     }
     __device__ DotPartials partials(const DotPair& pair) const {
         const double p = prior_var, v = pair.v, w = pair.w, n = pair.n, m = pair.m;
-        const double a = p + v, b = p + w, inverse = 1 / (p * (v + w) + v * w);
-        const double spread = (n * v / a + m * w / b) - pair.x;
-        const double by_var = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
-        const double prior = spread - p * (n * v / (a * a) + m * w / (b * b)) - p * (v + w) * spread * inverse;
-        const double logs = dim * (1 / a + 1 / b - (v + w) * inverse);
+        const double by_a = quick_quotient(1, p + v), b = p + w, by_b = quick_quotient(1, b);
+        const double inverse = quick_quotient(1, p * (v + w) + v * w), first = n * v * by_a, second = m * w * by_b;
+        const double spread = (first + second) - pair.x;
+        const double by_var = p * p * n * (by_a * by_a) - p * b * spread * inverse - dim * p * p * by_a;
+        const double prior = spread - p * (first * by_a + second * by_b) - p * (v + w) * spread * inverse;
+        const double logs = dim * (by_a + by_b - (v + w) * inverse);
         const double by_prior = 0.5 * (prior * inverse + logs);
         return valid(fmin(v, w), p,
-                     DotPartials{-0.5 * p * inverse, 0.5 * p * v / a * inverse, 0.5 * by_var * inverse, {by_prior, 0}});
+                     DotPartials{-0.5 * p * inverse, 0.5 * p * v * by_a * inverse, 0.5 * by_var * inverse, {by_prior, 0}});
     }
 };
 
@@ -288,10 +294,10 @@ struct OverlapIsotropic : Differentiated<OverlapIsotropic> {
     __device__ OverlapIsotropic transposed() const { return {dim, beta, alpha}; }
     template <typename Pair>
     __device__ auto value(const Pair& pair) const {
-        const auto s = pair.v / alpha + pair.w / beta;
-        const auto logs = log(s) - times_log(1 - alpha, pair.v) - times_log(1 - beta, pair.w);
+        const auto s = quick_quotient(pair.v, alpha) + quick_quotient(pair.w, beta);
+        const auto logs = quick_log(s) - times_log(1 - alpha, pair.v) - times_log(1 - beta, pair.w);
         const double constant = log(alpha) + log(beta) + (alpha + beta - 1) * LOG_2PI;
-        return in_domain(pair, -0.5 * (pair.x / s + dim * (logs + constant)));
+        return in_domain(pair, -0.5 * (quick_quotient(pair.x, s) + dim * (logs + constant)));
     }
     // Two variances of 0: with both equal to y, the logarithms are (alpha + beta - 1) log y + log(1 / alpha + 1 / beta).
     __device__ double at_edge(const DotPair& pair) const {
@@ -317,9 +323,10 @@ struct NegKlIsotropic : Monotone {
     __device__ NegKlIsotropic transposed() const { return {dim, 1 - share, 0}; }
     __device__ double value(const DotPair& pair) const {
         const double v = pair.v, w = pair.w;
-        double twice = times_log((1 - 2 * share) * dim, v / w);
-        if (share != 0) twice += share * (pair.x / w + dim * ((v - w) / w));
-        if (share != 1) twice += (1 - share) * (pair.x / v + dim * ((w - v) / v));
+        const double by_v = quick_quotient(1, v), by_w = quick_quotient(1, w);
+        double twice = times_log((1 - 2 * share) * dim, v * by_w);
+        if (share != 0) twice += share * by_w * (pair.x + dim * (v - w));
+        if (share != 1) twice += (1 - share) * by_v * (pair.x + dim * (w - v));
         // An item without variance is infinitely far from any other, in both directions, but for an equal one.
         if (v + w == 0) return NAN;
         return valid(v, w, v == 0 || w == 0 ? -INFINITY : -0.5 * twice);
@@ -331,10 +338,10 @@ struct NegKlIsotropic : Monotone {
     __device__ DotPartials partials(const DotPair& pair) const {
         const double v = pair.v, w = pair.w, rest = 1 - share;
         // KL(1 || 2) and KL(2 || 1), doubled, by v.
-        const double forth = dim * (1 / w - 1 / v), back = dim * (v - w) / (v * v) - pair.x / (v * v);
-        const double first = pair.x / w + dim * ((v - w) / w - log(v / w));
-        const double second = pair.x / v + dim * ((w - v) / v + log(v / w));
-        const DotPartials partials{-0.5 * (share / w + rest / v), 0, -0.5 * (share * forth + rest * back),
+        const double by_v = quick_quotient(1, v), by_w = quick_quotient(1, w), logs = dim * quick_log(v * by_w);
+        const double forth = dim * ((v - w) * by_w * by_v), back = (dim * (v - w) - pair.x) * (by_v * by_v);
+        const double first = by_w * (pair.x + dim * (v - w)) - logs, second = by_v * (pair.x + dim * (w - v)) + logs;
+        const DotPartials partials{-0.5 * (share * by_w + rest * by_v), 0, -0.5 * (share * forth + rest * back),
                                {0.5 * (second - first), 0}};
         return valid(v, w, partials);
     }

@@ -27,6 +27,7 @@ struct Orders {
 // Log of the integral of p1^alpha p2^beta, plus an offset:
 // alpha log C(kappa1) + beta log C(kappa2) - log C(|alpha kappa1 mu1 + beta kappa2 mu2|) + offset.
 struct OverlapVmf : Edges {
+    static constexpr int AT_ONCE = 1;
     static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = false, SIGNED = false;
     Orders orders;
     double alpha, beta, constant;
@@ -46,7 +47,7 @@ struct OverlapVmf : Edges {
     // Rounding of the rows can bring the square of a tiny R below 0; a tiny floor also keeps 0 / 0 out.
     __device__ static double resultant(double kappa1, double kappa2, double x) {
         const double sum = kappa1 + kappa2;
-        return sqrt(greater(sum * sum - kappa1 * kappa2 * x, 2.2250738585072014e-308));
+        return quick_sqrt(greater(sum * sum - kappa1 * kappa2 * x, 2.2250738585072014e-308));
     }
     // Errors of three H, and of R where it cancels: rust/kernels/dot_scores/vmf.rs.
     __device__ double tolerance(double v, double w) const {
@@ -56,7 +57,7 @@ struct OverlapVmf : Edges {
     }
     __device__ double value(const DotPair& pair) const {
         const double kappa1 = alpha * pair.v, kappa2 = beta * pair.w, r = resultant(kappa1, kappa2, pair.x);
-        const double lost = kappa1 * kappa2 * pair.x / (kappa1 + kappa2 + r);
+        const double lost = quick_quotient(kappa1 * kappa2 * pair.x, kappa1 + kappa2 + r);
         const double normalisers = alpha * orders.h(pair.v, pair.first) + beta * orders.h(pair.w, pair.second);
         return valid(pair.v, pair.w, orders.h(r) - normalisers - lost + constant);
     }
@@ -85,7 +86,7 @@ struct OverlapVmf : Edges {
     }
     __device__ DotPartials partials(const DotPair& pair) const {
         const double kappa1 = alpha * pair.v, kappa2 = beta * pair.w, r = resultant(kappa1, kappa2, pair.x);
-        const double a_over_r = orders.a(r) / r, cosine = 1 - 0.5 * pair.x;
+        const double a_over_r = quick_quotient(orders.a(r), r), cosine = 1 - 0.5 * pair.x;
         const double along = a_over_r * fma(kappa2, cosine, kappa1), across = a_over_r * fma(kappa1, cosine, kappa2);
         const auto by_power = [&](double kappa, const PerItem* made, double along) {
             return orders.log_norm_at_zero() - orders.h(kappa, made) - kappa + along * kappa;
@@ -97,8 +98,29 @@ struct OverlapVmf : Edges {
 };
 
 // The mutual likelihood score plus an offset, its shared number.
+//
+// Its limit. With v = D/2 - 1 and G = H + kappa, the integral of A, the score is G(R) - G(kappa1) - G(kappa2) + constant. By Hornik and
+// Gruen (2013, "Amos-type bounds for modified Bessel function ratios", theorem 2), A(t) <= t / (a + sqrt(t^2 + b^2)) with a = v + 1/2 and
+// b^2 = a (v + 3/2), so that G(R) <= z - a log(a + z) - (b - a log(a + b)) with z^2 = R^2 + b^2, which is at most 1/4 above it.
 struct MlsVmf : OverlapVmf {
-    __device__ MlsVmf(double, double offset, double, const Orders& orders) : OverlapVmf(0, 1, 1, orders, offset) {}
+    static constexpr bool LIMITED = true;
+    float a, b_square, base;
+
+    __device__ MlsVmf(double, double offset, double, const Orders& orders) : OverlapVmf(0, 1, 1, orders, offset) {
+        const double v = orders.both->normaliser.v, exact_a = v + 0.5, exact_b = sqrt(exact_a * (v + 1.5));
+        a = float(exact_a), b_square = float(exact_b * exact_b);
+        base = float(constant - (exact_b - exact_a * log(exact_a + exact_b)));
+    }
+    __device__ static float alone(double kappa, const PerItem* made) { return made ? float(made->h + kappa) : NAN; }
+    __device__ float limit(const LimitPair& pair) const {
+        const float sum = pair.v + pair.w, square = sum * sum;
+        // R^2 and z from above, as z grows with R, and the limit with z.
+        const float inside = fma(-pair.v * pair.w, pair.x, fma(SPARE, square, square)) + b_square, root = inside * rough_rsqrt(inside);
+        const float z = fma(3 * SPARE, root, root), logs = a * LOG_2 * rough_log2(a + z);
+        const float size = z + (fabs(base) + pair.first + pair.second) + 3 * fabs(logs) + 2 * a;
+        const float limit = (z - logs) + ((base - pair.first) - pair.second);
+        return (sum < 1e12f) & (inside > 1e-30f) ? fma(2 * SPARE, size, limit) : NAN;
+    }
     __device__ MlsVmf transposed() const { return *this; }
     __device__ DotPartials partials(const DotPair& pair) const {
         return by_offset(OverlapVmf::partials(pair));

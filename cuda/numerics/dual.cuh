@@ -5,7 +5,7 @@
 // dual numbers are products with a reciprocal, which the derivatives use as well.
 #pragma once
 
-#include "../common.cuh"
+#include "elementary.cuh"
 
 struct Dual {
     double value, derivative;
@@ -30,20 +30,20 @@ __device__ inline Dual operator*(Dual a, Dual b) {
 __device__ inline Dual operator*(Dual a, double b) { return {a.value * b, a.derivative * b}; }
 __device__ inline Dual operator*(double a, Dual b) { return b * a; }
 
-__device__ inline Dual operator/(Dual a, double b) {
-    return {a.value / b, a.derivative / b};
+__device__ inline Dual quick_quotient(Dual a, double b) {
+    return {quick_quotient(a.value, b), quick_quotient(a.derivative, b)};
 }
-__device__ inline Dual operator/(double a, Dual b) {
-    const double inverse = 1 / b.value, value = a * inverse;
+__device__ inline Dual quick_quotient(double a, Dual b) {
+    const double inverse = quick_quotient(1, b.value), value = a * inverse;
     return {value, -value * b.derivative * inverse};
 }
-__device__ inline Dual operator/(Dual a, Dual b) {
-    const double inverse = 1 / b.value, value = a.value * inverse;
+__device__ inline Dual quick_quotient(Dual a, Dual b) {
+    const double inverse = quick_quotient(1, b.value), value = a.value * inverse;
     return {value, (a.derivative - value * b.derivative) * inverse};
 }
 
-__device__ inline Dual sqrt(Dual x) {
-    const double root = sqrt(x.value);
-    return {root, 0.5 * x.derivative / root};
+__device__ inline Dual quick_sqrt(Dual x) {
+    const double root = quick_sqrt(x.value);
+    return {root, quick_quotient(0.5 * x.derivative, root)};
 }
-__device__ inline Dual log(Dual x) { return {log(x.value), x.derivative / x.value}; }
+__device__ inline Dual quick_log(Dual x) { return {quick_log(x.value), quick_quotient(x.derivative, x.value)}; }

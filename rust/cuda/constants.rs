@@ -42,6 +42,8 @@ shared_with_cuda! {
 
     /// Gallery rows of a block that reads products, one a thread.
     pub const PRODUCT_COLUMNS: usize = 128;
+    /// Times as many of a block of a sieve.
+    pub const SIEVE_COLUMNS: usize = 4;
     /// Queries of a block that reads products: the bits of a mask.
     pub const PRODUCT_ROWS: usize = 32;
     /// The most threads of a block that reads products of draws.

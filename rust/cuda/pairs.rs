@@ -13,6 +13,8 @@ const BLOCKS: u32 = 16;
 const TILED: usize = 4;
 /// The most blocks that share a query's candidates.
 const MOST_SHARES: usize = 64;
+/// Blocks of a multiprocessor that hide each other's waits for rows.
+const BLOCKS_EACH: usize = 4;
 
 impl Call {
     /// Makes what belongs to each item alone, where there is memory for it: for scores, or for their partial derivatives.
@@ -44,7 +46,7 @@ impl Call {
     pub fn shares(&self, most: usize) -> Result<usize, Error> {
         let (busy, _) = driver()?.capacities(self.at.device)?;
         let queries = self.sizes().0.max(1);
-        Ok((2 * busy / queries).min(most / PAIR_THREADS).clamp(1, MOST_SHARES))
+        Ok((BLOCKS_EACH * busy / queries).min(most / PAIR_THREADS).clamp(1, MOST_SHARES))
     }
 
     /// The best k of each query's candidates, to `out` [Q, k]; `parts` have [Q, shares k].

@@ -2,7 +2,7 @@
 
 use super::arguments::{DeviceMatrix, NormArgs, ProductArgs};
 use super::call::{Call, Types, Which};
-use super::constants::{PAIR_THREADS, PRODUCT_COLUMNS, PRODUCT_ROWS, WARP};
+use super::constants::{PAIR_THREADS, PRODUCT_COLUMNS, PRODUCT_ROWS, SIEVE_COLUMNS, WARP};
 use super::libcuda::{driver, Launch, Place};
 use super::tiles::GRID_Y;
 use crate::error::Error;
@@ -97,6 +97,7 @@ impl Call {
     pub(super) unsafe fn launch_on_products(&self, kernel: &str, args: ProductArgs) -> Result<(), Error> {
         let Place { device, stream } = self.at;
         let [x, y] = blocks(args.pairs.mu1.rows as usize, (args.pairs.end - args.pairs.begin) as usize);
+        let x = if kernel == "sieve" { x.div_ceil(SIEVE_COLUMNS) } else { x };
         let grid = (x as u32, y.min(GRID_Y) as u32);
         self.launch(kernel, Launch { device, stream, grid, block: PRODUCT_COLUMNS as u32, shared: 0 }, args)
     }

@@ -2,7 +2,7 @@
 
 use super::arguments::{DeviceMatrix, PairArgs, ProductArgs, TopKArgs};
 use super::call::{Call, Ranked, Types, Which};
-use super::constants::{PER_ITEM_NUMBERS, TOPK_THREADS};
+use super::constants::{PER_ITEM_NUMBERS, PRODUCT_COLUMNS, SIEVE_COLUMNS, TOPK_THREADS};
 use super::libcublas::{self, Numbers, Rows};
 use super::libcuda::{driver, Place};
 use super::products::Products;
@@ -27,7 +27,7 @@ pub struct Blocks {
     pub queries: usize,
     /// Rows whose lower limits give the first threshold.
     pub first: usize,
-    /// Rows whose products are made at a time.
+    /// Rows whose products are made at a time, of whole blocks of a sieve.
     pub rows: usize,
     /// The survivors of a query that there is memory for.
     pub survivors: usize,
@@ -111,7 +111,7 @@ impl Call {
         }
         let queries = queries.min(QUERIES).min((SURVIVORS / (16 * k)).max(1));
         let first = if always { k } else { (8 * k).max(FEW_ROWS) }.min(gallery);
-        let rows = (PRODUCTS / queries / 32 * 32).max(first).min(gallery);
+        let rows = (PRODUCTS / queries).max(first).min(gallery).next_multiple_of(PRODUCT_COLUMNS * SIEVE_COLUMNS);
         let survivors = (SURVIVORS / queries).min(gallery);
         let shares = self.of_queries(0, queries).shares(usize::MAX)?;
         Ok(Cut::Products(Blocks { queries, first, rows, survivors, shares }))

@@ -91,6 +91,21 @@ def test_the_best_cosines_of_rows_whose_squares_lose_digits(device, at):
     assert_same(*both_ways(pe.Point(q.float()), pe.Point(g.float()), "cosine", 5))
 
 
+@pytest.mark.parametrize("dim", [2, 3, 130, 1000])
+def test_the_best_half_of_rows_of_all_concentrations(device, dim):
+    """Half of the rows lie around the threshold, so that a limit below the score loses some; also near and opposite ones."""
+    rng = np.random.default_rng(dim)
+    q, g = (make("vmf", n, dim, 1, dtype="float32", library="torch") for n in (5, 300))
+    g.mu[:40] = q.mu[0] + 1e-3 * torch.from_numpy(rng.standard_normal((40, dim))).float()
+    g.mu[40:80] = -q.mu[0]
+    g.mu[:] /= g.mu.norm(dim=1, keepdim=True)
+    for d in (q, g):
+        d.kappa[:] = torch.from_numpy(10 ** rng.uniform(-3, 6, len(d))).float()
+    q.kappa[:2] = 1e4
+    g.kappa[::50], g.kappa[1::50] = 0, torch.inf
+    assert_same(*both_ways(q, g, "mls", 150))
+
+
 def test_queries_beyond_a_tile_more_than_the_gallery_and_chunks(device):
     q = make("normal_isotropic", 150, 32, 1, dtype="float32", library="torch")
     g = make("normal_isotropic", 1000, 32, 2, dtype="float32", library="torch")
@@ -134,7 +149,7 @@ template <typename F>
 void both(const F& f, int n, const float* pairs, float* limits, double* values) {
     for (int i = 0; i < n; ++i) {
         const float* p = pairs + 5 * i;
-        limits[i] = f.limit(LimitPair{p[0], p[1], p[2], p[3], p[4]});
+        limits[i] = f.limit(LimitPair{p[0], p[1], p[2], p[3], p[4], 0, 0});
         values[i] = f.value(DotPair{p[0], p[1], p[2], p[3], p[4], nullptr, nullptr});
     }
 }
