@@ -9,6 +9,9 @@
 //                    numbers
 //   Gradient         the sums of one dimension
 //   add_gradient(gradient, partials, query, dimension, shared)   adds one pair's gradient in one dimension
+// and, if ARRAYS is 2,
+//   seen_from(query)     the formula whose partials(dimension, false) are those by an item of that side
+//   in_range(x)          x, or NaN where partials that are computed in T would not be right
 #pragma once
 
 #include "pairs.cuh"
@@ -125,25 +128,174 @@ __device__ inline bool add_sums(const BackwardArgs& args, int64_t item) {
     return any;
 }
 
+// Items of a block that adds up gradients of all pairs, as many as registers have space for, and its dimensions.
+template <typename T>
+constexpr int BACKWARD_ITEMS = 32 / sizeof(T);
+constexpr int BACKWARD_DIMS = 2 * WARP;
+
+// Rows of a side's means and uncertainties.
+template <typename T>
+struct SideRows {
+    const DeviceMatrix &mu, &uncertainty;
+
+    __device__ SideRows(const PairArgs& pairs, bool query)
+        : mu(query ? pairs.mu1 : pairs.mu2), uncertainty(query ? pairs.uncertainty1 : pairs.uncertainty2) {}
+
+    static __device__ const T* at(const DeviceMatrix& matrix, int64_t row, int64_t d) {
+        return row_of<T>(matrix, row) + (matrix.stored > 1 ? d : 0);
+    }
+    __device__ const T* mean(int64_t row, int64_t d) const { return at(mu, row, d); }
+    __device__ const T* var(int64_t row, int64_t d) const { return at(uncertainty, row, d); }
+};
+
+// The gradient by an item in one dimension from `count` adjacent pairs, in double, by the definition.
+template <typename F>
+__device__ __noinline__ typename F::Gradient by_definition(const F& f, const BackwardArgs& args, int64_t item, int64_t d,
+                                                           int64_t first, int count) {
+    using T = typename F::T;
+    const bool query = args.side == QUERY;
+    const SideRows<T> items(args.pairs, query), others(args.pairs, !query);
+    typename F::Gradient sum = {};
+    Dimension x{*items.mean(item, d), *items.var(item, d), 0, 0, 0};
+    if (F::ROW) x.shared = *items.at(args.pairs.shared, 0, d);
+    for (int64_t i = first; i < first + count; ++i) {
+        T weight;
+        if (other_item<T>(args, item, i, &weight) < 0) continue;
+        x.b = *others.mean(i, d), x.w = *others.var(i, d);
+        f.add_gradient(sum, {double(weight)}, query, x, false);
+    }
+    return sum;
+}
+
+// Writes the gradients by means and uncertainties from all pairs, of families with ARRAYS 2. A block takes a tile of
+// items and dimensions, then the one gridDim.x further on; each warp goes through some of the others, WARP at a time,
+// with the lanes along the dimensions. Over those sums are of type T. Where one is not finite, it is computed again.
+template <typename F>
+__device__ void backward_all(const F& f, const BackwardArgs& args) {
+    using T = typename F::T;
+    constexpr int ITEMS = BACKWARD_ITEMS<T>, COLUMNS = BACKWARD_DIMS / WARP, WARPS = PAIR_THREADS / WARP;
+    __shared__ Four<T> weights[WARPS][WARP][ITEMS / 4];
+    __shared__ double means[WARPS][ITEMS][BACKWARD_DIMS], vars[WARPS][ITEMS][BACKWARD_DIMS];
+
+    const bool query = args.side == QUERY;
+    const SideRows<T> items(args.pairs, query), others(args.pairs, !query);
+    const auto formula = f.seen_from(query);
+    const int64_t rows = items.mu.rows, n = others.mu.rows, dim = items.mu.stored;
+    const int64_t steps = (dim + BACKWARD_DIMS - 1) / BACKWARD_DIMS, tiles = (rows + ITEMS - 1) / ITEMS;
+    // A block adds up all dimensions where their sum is wanted.
+    const bool single = items.uncertainty.stored == 1;
+    const int64_t parts = single ? 1 : steps;
+    for (int64_t tile = blockIdx.x; tile < tiles * parts; tile += gridDim.x) {
+        const int64_t top = tile / parts * ITEMS;
+        double totals[ITEMS / WARPS] = {};
+        for (int64_t step = tile % parts; step < steps; step += parts) {
+            DimensionOf<T> x[ITEMS][COLUMNS];
+            int64_t d[COLUMNS];
+#pragma unroll
+            for (int c = 0; c < COLUMNS; ++c) {
+                const int at = WARP * c + lane();
+                // A place beyond the end is a copy of the last one.
+                d[c] = BACKWARD_DIMS * step + at < dim ? BACKWARD_DIMS * step + at : dim - 1;
+                const T shared = F::ROW ? f.in_range(*items.at(args.pairs.shared, 0, d[c])) : T(0);
+#pragma unroll
+                for (int r = 0; r < ITEMS; ++r) {
+                    const int64_t item = top + r < rows ? top + r : rows - 1;
+                    x[r][c] = {*items.mean(item, d[c]), f.in_range(*items.var(item, d[c])), 0, 0, shared};
+                    means[warp()][r][at] = vars[warp()][r][at] = 0;
+                }
+            }
+            for (int64_t first = WARP * warp(); first < n; first += PAIR_THREADS) {
+                Four<T> weight[ITEMS / 4] = {};
+#pragma unroll
+                for (int r = 0; r < ITEMS; ++r) {
+                    const int64_t item = top + r, other = first + lane();
+                    if (item < rows && other < n) other_item<T>(args, item, other, &weight[r / 4].x[r % 4]);
+                }
+                for (int j = 0; j < ITEMS / 4; ++j) weights[warp()][lane()][j] = weight[j];
+                __syncwarp();
+                const int count = int(n - first < WARP ? n - first : WARP);
+                T by_mean[ITEMS][COLUMNS] = {}, by_var[ITEMS][COLUMNS] = {}, b[COLUMNS], w[COLUMNS];
+                const T *at_mean[COLUMNS], *at_var[COLUMNS];
+                for (int c = 0; c < COLUMNS; ++c) {
+                    at_mean[c] = others.mean(first, d[c]), at_var[c] = others.var(first, d[c]);
+                }
+                const auto load = [&] {
+                    for (int c = 0; c < COLUMNS; ++c) {
+                        b[c] = *at_mean[c], w[c] = *at_var[c];
+                        at_mean[c] += others.mu.stride, at_var[c] += others.uncertainty.stride;
+                    }
+                };
+                load();
+#pragma unroll 2
+                for (int i = 0; i < count; ++i) {
+                    for (int j = 0; j < ITEMS / 4; ++j) weight[j] = weights[warp()][i][j];
+                    T mean[COLUMNS], var[COLUMNS];
+                    for (int c = 0; c < COLUMNS; ++c) mean[c] = b[c], var[c] = f.in_range(w[c]);
+                    // The next rows are loaded while these are computed.
+                    if (i + 1 < count) load();
+#pragma unroll
+                    for (int r = 0; r < ITEMS; ++r) {
+#pragma unroll
+                        for (int c = 0; c < COLUMNS; ++c) {
+                            x[r][c].b = mean[c], x[r][c].w = var[c];
+                            const auto partials = formula.partials(x[r][c], false);
+                            by_mean[r][c] = fma(weight[r / 4].x[r % 4], partials.mean, by_mean[r][c]);
+                            by_var[r][c] = fma(weight[r / 4].x[r % 4], partials.var, by_var[r][c]);
+                        }
+                    }
+                }
+#pragma unroll
+                for (int r = 0; r < ITEMS; ++r) {
+#pragma unroll
+                    for (int c = 0; c < COLUMNS; ++c) {
+                        typename F::Gradient sum{by_mean[r][c], by_var[r][c], {}};
+                        if (!is_finite(by_mean[r][c] + by_var[r][c]) && top + r < rows) {
+                            sum = by_definition(f, args, top + r, d[c], first, count);
+                        }
+                        means[warp()][r][WARP * c + lane()] += sum.mu;
+                        vars[warp()][r][WARP * c + lane()] += sum.uncertainty;
+                    }
+                }
+                __syncwarp();
+            }
+            __syncthreads();
+            for (int r = warp(); r < ITEMS && top + r < rows; r += WARPS) {
+                for (int at = lane(); at < BACKWARD_DIMS && BACKWARD_DIMS * step + at < dim; at += WARP) {
+                    const int64_t to = (top + r) * dim + BACKWARD_DIMS * step + at;
+                    double mean = 0, var = 0;
+                    for (int i = 0; i < WARPS; ++i) mean += means[i][r][at], var += vars[i][r][at];
+                    static_cast<T*>(args.mu)[to] = T(mean);
+                    if (!single) static_cast<T*>(args.uncertainty)[to] = T(var);
+                    totals[r / WARPS] += var;
+                }
+            }
+            __syncthreads();
+        }
+        for (int r = warp(); single && r < ITEMS && top + r < rows; r += WARPS) {
+            const double sum = warp_sum(totals[r / WARPS]);
+            if (lane() == 0) static_cast<T*>(args.uncertainty)[top + r] = T(sum);
+        }
+    }
+}
+
 // Writes the gradients of all items of the side. A block takes one of them, then the one gridDim.x further on.
 template <typename F>
 __device__ void backward(const F& f, const BackwardArgs& args) {
     using T = typename F::T;
+    // Each pair counts once in the gradients by shared numbers: with its query.
+    if constexpr (F::ARRAYS == 2) {
+        if (args.pairs.pairs == PAIRWISE && (args.side == GALLERY || !args.shared)) return backward_all<F>(f, args);
+    }
     __shared__ int64_t others[PAIR_THREADS];
     __shared__ typename F::Partials partials[PAIR_THREADS];
     __shared__ double parts[PAIR_THREADS / WARP][TOTALS];
 
     const PairArgs& pairs = args.pairs;
     const bool query = args.side == QUERY, adds = pairs.pairs == MARKED;
-    const DeviceMatrix &item_mu = query ? pairs.mu1 : pairs.mu2, &other_mu = query ? pairs.mu2 : pairs.mu1;
-    const DeviceMatrix& item_uncertainty = query ? pairs.uncertainty1 : pairs.uncertainty2;
-    const DeviceMatrix& other_uncertainty = query ? pairs.uncertainty2 : pairs.uncertainty1;
-    const int64_t dim = item_mu.stored;
+    const SideRows<T> items(pairs, query), rows(pairs, !query);
+    const int64_t dim = items.mu.stored;
     T* const shared = static_cast<T*>(args.shared);
-    const auto get = [](const DeviceMatrix& matrix, int64_t row, int64_t d) {
-        return double(row_of<T>(matrix, row)[matrix.stored > 1 ? d : 0]);
-    };
-    for (int64_t item = blockIdx.x; item < item_mu.rows; item += gridDim.x) {
+    for (int64_t item = blockIdx.x; item < items.mu.rows; item += gridDim.x) {
         if (adds && !add_sums<F>(args, item)) continue;
         double totals[TOTALS] = {};
         const int64_t n = number_of_pairs(args, item);
@@ -159,18 +311,18 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             const int count = int(n - first < PAIR_THREADS ? n - first : PAIR_THREADS);
             for (int64_t d = threadIdx.x; d < dim; d += PAIR_THREADS) {
                 typename F::Gradient sum = {};
-                Dimension x{get(item_mu, item, d), 0, 0, 0, F::ROW ? get(pairs.shared, 0, d) : 0};
-                if (F::ARRAYS == 2) x.v = get(item_uncertainty, item, d);
+                Dimension x{*items.mean(item, d), 0, 0, 0, F::ROW ? *items.at(pairs.shared, 0, d) : 0};
+                if (F::ARRAYS == 2) x.v = *items.var(item, d);
                 for (int i = 0; i < count; ++i) {
                     if (others[i] < 0) continue;
-                    x.b = get(other_mu, others[i], d);
-                    if (F::ARRAYS == 2) x.w = get(other_uncertainty, others[i], d);
+                    x.b = *rows.mean(others[i], d);
+                    if (F::ARRAYS == 2) x.w = *rows.var(others[i], d);
                     f.add_gradient(sum, partials[i], query, x, shared != nullptr);
                 }
                 const auto add = [&](T* to, double value) { *to = T(first == 0 && !adds ? value : double(*to) + value); };
                 add(static_cast<T*>(args.mu) + item * dim + d, sum.mu);
                 if constexpr (F::ARRAYS == 2) {
-                    if (item_uncertainty.stored > 1) {
+                    if (items.uncertainty.stored > 1) {
                         add(static_cast<T*>(args.uncertainty) + item * dim + d, sum.uncertainty);
                     } else {
                         totals[0] += sum.uncertainty;
