@@ -284,7 +284,8 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
     using T = typename F::T;
     // Each pair counts once in the gradients by shared numbers: with its query.
     if constexpr (F::ARRAYS == 2) {
-        if (args.pairs.pairs == PAIRWISE && (args.side == GALLERY || !args.shared)) return backward_all<F>(f, args);
+        const bool shared = args.side == QUERY && args.shared;
+        if (args.pairs.pairs == PAIRWISE && !shared) return backward_all<F>(f, args);
     }
     __shared__ int64_t others[PAIR_THREADS];
     __shared__ typename F::Partials partials[PAIR_THREADS];
