@@ -167,113 +167,147 @@ __device__ __noinline__ typename F::Gradient by_definition(const F& f, const Bac
     return sum;
 }
 
-// Writes the gradients by means and uncertainties from all pairs, of families with ARRAYS 2. A block takes a tile of
-// items and dimensions, then the one gridDim.x further on; each warp goes through some of the others, WARP at a time,
-// with the lanes along the dimensions. Over those sums are of type T. Where one is not finite, it is computed again.
+// A tile of items and dimensions, whose gradients from all pairs a block adds up: each warp goes through some of the
+// others, WARP at a time, with the lanes along the dimensions.
+template <typename F>
+struct GradientTile {
+    using T = typename F::T;
+    static constexpr int ITEMS = BACKWARD_ITEMS<T>, COLUMNS = BACKWARD_DIMS / WARP, WARPS = PAIR_THREADS / WARP;
+    // The warp's sums.
+    using Sums = double (&)[ITEMS][BACKWARD_DIMS];
+    using Weights = Four<T> (&)[WARP][ITEMS / 4];
+
+    const F& f;
+    const BackwardArgs& args;
+    const SideRows<T> items, others;
+    // The first item.
+    const int64_t top;
+    // The lane's dimensions, and these of the items.
+    int64_t d[COLUMNS];
+    DimensionOf<T> x[ITEMS][COLUMNS];
+
+    // Loads the items in the dimensions from `from` on; beyond the end of either, the last one.
+    __device__ void load(int64_t from) {
+        const int64_t last_item = items.mu.rows - 1, last = items.mu.stored - 1;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) {
+            const int64_t at = from + WARP * c + lane();
+            d[c] = at < last ? at : last;
+            const T shared = F::ROW ? f.in_range(*items.at(args.pairs.shared, 0, d[c])) : T(0);
+#pragma unroll
+            for (int r = 0; r < ITEMS; ++r) {
+                const int64_t item = top + r < last_item ? top + r : last_item;
+                x[r][c] = {*items.mean(item, d[c]), f.in_range(*items.var(item, d[c])), 0, 0, shared};
+            }
+        }
+    }
+
+    // Stages the weights of the pairs with WARP others from `first` on; 0 beyond the end.
+    __device__ void stage(int64_t first, Weights weights) const {
+        Four<T> staged[ITEMS / 4] = {};
+#pragma unroll
+        for (int r = 0; r < ITEMS; ++r) {
+            const int64_t item = top + r, other = first + lane();
+            if (item >= items.mu.rows || other >= others.mu.rows) continue;
+            other_item<T>(args, item, other, &staged[r / 4].x[r % 4]);
+        }
+        __syncwarp();
+        for (int j = 0; j < ITEMS / 4; ++j) weights[lane()][j] = staged[j];
+        __syncwarp();
+    }
+
+    // Adds the pairs with `count` others from `first` on, in sums of type T; one that is not finite is computed again.
+    template <typename Formula>
+    __device__ void add(const Formula& formula, int64_t first, int count, Weights weights, Sums means, Sums vars) {
+        T by_mean[ITEMS][COLUMNS] = {}, by_var[ITEMS][COLUMNS] = {}, b[COLUMNS], w[COLUMNS];
+        const T *at_mean[COLUMNS], *at_var[COLUMNS];
+        for (int c = 0; c < COLUMNS; ++c) at_mean[c] = others.mean(first, d[c]), at_var[c] = others.var(first, d[c]);
+        const auto load_next = [&] {
+            for (int c = 0; c < COLUMNS; ++c) {
+                b[c] = *at_mean[c], w[c] = *at_var[c];
+                at_mean[c] += others.mu.stride, at_var[c] += others.uncertainty.stride;
+            }
+        };
+        load_next();
+#pragma unroll 2
+        for (int i = 0; i < count; ++i) {
+            Four<T> weight[ITEMS / 4];
+            for (int j = 0; j < ITEMS / 4; ++j) weight[j] = weights[i][j];
+            T mean[COLUMNS], var[COLUMNS];
+            for (int c = 0; c < COLUMNS; ++c) mean[c] = b[c], var[c] = f.in_range(w[c]);
+            // The next rows are loaded while these are computed.
+            if (i + 1 < count) load_next();
+#pragma unroll
+            for (int r = 0; r < ITEMS; ++r) {
+#pragma unroll
+                for (int c = 0; c < COLUMNS; ++c) {
+                    x[r][c].b = mean[c], x[r][c].w = var[c];
+                    const auto partials = formula.partials(x[r][c], false);
+                    by_mean[r][c] = fma(weight[r / 4].x[r % 4], partials.mean, by_mean[r][c]);
+                    by_var[r][c] = fma(weight[r / 4].x[r % 4], partials.var, by_var[r][c]);
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ITEMS; ++r) {
+#pragma unroll
+            for (int c = 0; c < COLUMNS; ++c) {
+                typename F::Gradient sum{by_mean[r][c], by_var[r][c], {}};
+                if (!is_finite(by_mean[r][c] + by_var[r][c]) && top + r < items.mu.rows) {
+                    sum = by_definition(f, args, top + r, d[c], first, count);
+                }
+                means[r][WARP * c + lane()] += sum.mu, vars[r][WARP * c + lane()] += sum.uncertainty;
+            }
+        }
+    }
+};
+
+// Writes the gradients by means and uncertainties from all pairs, of families with ARRAYS 2. A block takes a tile, then
+// the one gridDim.x further on.
 template <typename F>
 __device__ void backward_all(const F& f, const BackwardArgs& args) {
     using T = typename F::T;
-    constexpr int ITEMS = BACKWARD_ITEMS<T>, COLUMNS = BACKWARD_DIMS / WARP, WARPS = PAIR_THREADS / WARP;
-    __shared__ Four<T> weights[WARPS][WARP][ITEMS / 4];
-    __shared__ double means[WARPS][ITEMS][BACKWARD_DIMS], vars[WARPS][ITEMS][BACKWARD_DIMS];
+    using Tile = GradientTile<F>;
+    __shared__ Four<T> weights[Tile::WARPS][WARP][Tile::ITEMS / 4];
+    __shared__ double means[Tile::WARPS][Tile::ITEMS][BACKWARD_DIMS], vars[Tile::WARPS][Tile::ITEMS][BACKWARD_DIMS];
 
     const bool query = args.side == QUERY;
     const SideRows<T> items(args.pairs, query), others(args.pairs, !query);
     const auto formula = f.seen_from(query);
     const int64_t rows = items.mu.rows, n = others.mu.rows, dim = items.mu.stored;
-    const int64_t steps = (dim + BACKWARD_DIMS - 1) / BACKWARD_DIMS, tiles = (rows + ITEMS - 1) / ITEMS;
+    const int64_t steps = (dim + BACKWARD_DIMS - 1) / BACKWARD_DIMS, tiles = (rows + Tile::ITEMS - 1) / Tile::ITEMS;
     // A block adds up all dimensions where their sum is wanted.
     const bool single = items.uncertainty.stored == 1;
     const int64_t parts = single ? 1 : steps;
-    for (int64_t tile = blockIdx.x; tile < tiles * parts; tile += gridDim.x) {
-        const int64_t top = tile / parts * ITEMS;
-        double totals[ITEMS / WARPS] = {};
-        for (int64_t step = tile % parts; step < steps; step += parts) {
-            DimensionOf<T> x[ITEMS][COLUMNS];
-            int64_t d[COLUMNS];
-#pragma unroll
-            for (int c = 0; c < COLUMNS; ++c) {
-                const int at = WARP * c + lane();
-                // A place beyond the end is a copy of the last one.
-                d[c] = BACKWARD_DIMS * step + at < dim ? BACKWARD_DIMS * step + at : dim - 1;
-                const T shared = F::ROW ? f.in_range(*items.at(args.pairs.shared, 0, d[c])) : T(0);
-#pragma unroll
-                for (int r = 0; r < ITEMS; ++r) {
-                    const int64_t item = top + r < rows ? top + r : rows - 1;
-                    x[r][c] = {*items.mean(item, d[c]), f.in_range(*items.var(item, d[c])), 0, 0, shared};
-                    means[warp()][r][at] = vars[warp()][r][at] = 0;
-                }
+    for (int64_t part = blockIdx.x; part < tiles * parts; part += gridDim.x) {
+        Tile tile{f, args, items, others, part / parts * Tile::ITEMS, {}, {}};
+        double totals[Tile::ITEMS / Tile::WARPS] = {};
+        for (int64_t from = part % parts * BACKWARD_DIMS; from < dim; from += parts * BACKWARD_DIMS) {
+            tile.load(from);
+            for (int r = 0; r < Tile::ITEMS; ++r) {
+                for (int at = lane(); at < BACKWARD_DIMS; at += WARP) means[warp()][r][at] = vars[warp()][r][at] = 0;
             }
             for (int64_t first = WARP * warp(); first < n; first += PAIR_THREADS) {
-                Four<T> weight[ITEMS / 4] = {};
-#pragma unroll
-                for (int r = 0; r < ITEMS; ++r) {
-                    const int64_t item = top + r, other = first + lane();
-                    if (item < rows && other < n) other_item<T>(args, item, other, &weight[r / 4].x[r % 4]);
-                }
-                for (int j = 0; j < ITEMS / 4; ++j) weights[warp()][lane()][j] = weight[j];
-                __syncwarp();
+                tile.stage(first, weights[warp()]);
                 const int count = int(n - first < WARP ? n - first : WARP);
-                T by_mean[ITEMS][COLUMNS] = {}, by_var[ITEMS][COLUMNS] = {}, b[COLUMNS], w[COLUMNS];
-                const T *at_mean[COLUMNS], *at_var[COLUMNS];
-                for (int c = 0; c < COLUMNS; ++c) {
-                    at_mean[c] = others.mean(first, d[c]), at_var[c] = others.var(first, d[c]);
-                }
-                const auto load = [&] {
-                    for (int c = 0; c < COLUMNS; ++c) {
-                        b[c] = *at_mean[c], w[c] = *at_var[c];
-                        at_mean[c] += others.mu.stride, at_var[c] += others.uncertainty.stride;
-                    }
-                };
-                load();
-#pragma unroll 2
-                for (int i = 0; i < count; ++i) {
-                    for (int j = 0; j < ITEMS / 4; ++j) weight[j] = weights[warp()][i][j];
-                    T mean[COLUMNS], var[COLUMNS];
-                    for (int c = 0; c < COLUMNS; ++c) mean[c] = b[c], var[c] = f.in_range(w[c]);
-                    // The next rows are loaded while these are computed.
-                    if (i + 1 < count) load();
-#pragma unroll
-                    for (int r = 0; r < ITEMS; ++r) {
-#pragma unroll
-                        for (int c = 0; c < COLUMNS; ++c) {
-                            x[r][c].b = mean[c], x[r][c].w = var[c];
-                            const auto partials = formula.partials(x[r][c], false);
-                            by_mean[r][c] = fma(weight[r / 4].x[r % 4], partials.mean, by_mean[r][c]);
-                            by_var[r][c] = fma(weight[r / 4].x[r % 4], partials.var, by_var[r][c]);
-                        }
-                    }
-                }
-#pragma unroll
-                for (int r = 0; r < ITEMS; ++r) {
-#pragma unroll
-                    for (int c = 0; c < COLUMNS; ++c) {
-                        typename F::Gradient sum{by_mean[r][c], by_var[r][c], {}};
-                        if (!is_finite(by_mean[r][c] + by_var[r][c]) && top + r < rows) {
-                            sum = by_definition(f, args, top + r, d[c], first, count);
-                        }
-                        means[warp()][r][WARP * c + lane()] += sum.mu;
-                        vars[warp()][r][WARP * c + lane()] += sum.uncertainty;
-                    }
-                }
-                __syncwarp();
+                tile.add(formula, first, count, weights[warp()], means[warp()], vars[warp()]);
             }
             __syncthreads();
-            for (int r = warp(); r < ITEMS && top + r < rows; r += WARPS) {
-                for (int at = lane(); at < BACKWARD_DIMS && BACKWARD_DIMS * step + at < dim; at += WARP) {
-                    const int64_t to = (top + r) * dim + BACKWARD_DIMS * step + at;
+            for (int r = warp(); r < Tile::ITEMS && tile.top + r < rows; r += Tile::WARPS) {
+                for (int at = lane(); at < BACKWARD_DIMS && from + at < dim; at += WARP) {
+                    const int64_t to = (tile.top + r) * dim + from + at;
                     double mean = 0, var = 0;
-                    for (int i = 0; i < WARPS; ++i) mean += means[i][r][at], var += vars[i][r][at];
+                    for (int i = 0; i < Tile::WARPS; ++i) mean += means[i][r][at], var += vars[i][r][at];
                     static_cast<T*>(args.mu)[to] = T(mean);
                     if (!single) static_cast<T*>(args.uncertainty)[to] = T(var);
-                    totals[r / WARPS] += var;
+                    totals[r / Tile::WARPS] += var;
                 }
             }
             __syncthreads();
         }
-        for (int r = warp(); single && r < ITEMS && top + r < rows; r += WARPS) {
-            const double sum = warp_sum(totals[r / WARPS]);
-            if (lane() == 0) static_cast<T*>(args.uncertainty)[top + r] = T(sum);
+        for (int r = warp(); single && r < Tile::ITEMS && tile.top + r < rows; r += Tile::WARPS) {
+            const double sum = warp_sum(totals[r / Tile::WARPS]);
+            if (lane() == 0) static_cast<T*>(args.uncertainty)[tile.top + r] = T(sum);
         }
     }
 }

@@ -240,7 +240,7 @@ struct Llr {
     __device__ DimensionPartials<X> partials(const DimensionOf<X>& x, bool) const {
         const X a = x.a, b = x.b, p = x.shared, apart = a - b, both = x.v + x.w;
         const X by_s = reciprocal(p + x.v), by_t = reciprocal(p + x.w), inverse = reciprocal(fma(p, both, x.v * x.w));
-        // What the means shrink to, and by how much.
+        // Each mean by its variance's share of the sum with the prior, and the first one by the prior's.
         const X c = a * x.v * by_s, d = b * x.w * by_t, shrunk = p * by_s * a;
         const X spread = fma(a, c, fma(b, d, -apart * apart)), per_spread = spread * inverse;
         const X var = fma(shrunk, shrunk, -p * fma(p + x.w, per_spread, p * by_s));
