@@ -13,13 +13,16 @@ struct alignas(sizeof(T) < 4 ? 8 : 16) Four {
 
 // One dimension of a pair: mean and uncertainty of the first item, a and v, and of the second, b and w; and the number
 // that all pairs share.
-struct Dimension {
-    double a, v, b, w, shared;
+template <typename X>
+struct DimensionOf {
+    X a, v, b, w, shared;
 };
+using Dimension = DimensionOf<double>;
 
 // Derivatives by the first item's mean and uncertainty in one dimension, and by the shared numbers.
+template <typename X>
 struct DimensionPartials {
-    double mean, var, shared[2];
+    X mean, var, shared[2];
 };
 
 // -- by pair ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ template <typename F>
 constexpr int RERANK_BLOCKS = F::ARRAYS == 1 ? 6 : sizeof(typename F::T) == 4 ? 4 : 3;
 template <typename F>
 constexpr int SEARCH_BLOCKS = sizeof(typename F::T) == 4 ? 2 : 1;
+template <typename F>
+constexpr int BACKWARD_BLOCKS = F::ARRAYS == 1 || sizeof(typename F::T) == 8 ? 1 : 3;
 
 // A kernel's arguments may be those of a driver alone, or With more for the formula. `family` makes the family's object
 // of either; `plain` returns the driver's part.
@@ -50,7 +52,7 @@ __device__ const Args& plain(const With<Args, More>& all) {
     KERNEL(op##_search_##types, Args, SEARCH_THREADS, SEARCH_BLOCKS<F>) { search<F, S>(family<F>(args), plain(args)); }
 
 #define BACKWARD(op, F, types, Args) \
-    KERNEL(op##_backward_##types, Args, PAIR_THREADS) { backward<F>(family<F>(args), plain(args)); }
+    KERNEL(op##_backward_##types, Args, PAIR_THREADS, BACKWARD_BLOCKS<F>) { backward<F>(family<F>(args), plain(args)); }
 
 #define KERNELS(op, Family, Formula, Forward, Backward)            \
     using op##_single = Family<float, Formula>;                    \

@@ -29,7 +29,7 @@
 
 // Elements d .. d + 3 of a row, with `fill` beyond its end. VECTOR says that all four exist and are aligned.
 template <bool VECTOR, typename T, typename S>
-__device__ inline Four<T> four(const S* row, int64_t stored, int64_t d, int64_t dim, T fill) {
+__device__ inline Four<T> four(const S* row, int stored, int d, int dim, T fill) {
     Four<T> out;
     if constexpr (VECTOR) {
         const Four<S> in = *reinterpret_cast<const Four<S>*>(row + d);
@@ -42,9 +42,9 @@ __device__ inline Four<T> four(const S* row, int64_t stored, int64_t d, int64_t 
 
 // Loads four dimensions of a query's rows.
 template <typename F, bool VECTOR>
-__device__ inline void load_query(const PairArgs& args, int64_t q, int64_t d, Four<typename F::T>* rows) {
+__device__ inline void load_query(const PairArgs& args, int64_t q, int d, Four<typename F::T>* rows) {
     using T = typename F::T;
-    const int64_t dim = args.mu1.stored;
+    const int dim = int(args.mu1.stored);
     rows[0] = four<VECTOR>(row_of<T>(args.mu1, q), dim, d, dim, T(0));
     if constexpr (F::ARRAYS == 2) {
         rows[1] = four<VECTOR>(row_of<T>(args.uncertainty1, q), args.uncertainty1.stored, d, dim, T(1));
@@ -53,9 +53,9 @@ __device__ inline void load_query(const PairArgs& args, int64_t q, int64_t d, Fo
 
 // Loads four dimensions of a gallery item's rows.
 template <typename F, typename S, bool VECTOR>
-__device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, Four<typename F::T>* rows) {
+__device__ inline void load_gallery(const PairArgs& args, int64_t g, int d, Four<typename F::T>* rows) {
     using T = typename F::T;
-    const int64_t dim = args.mu1.stored;
+    const int dim = int(args.mu1.stored);
     rows[0] = four<VECTOR>(row_of<S>(args.mu2, g), dim, d, dim, T(0));
     if constexpr (F::ARRAYS == 2) {
         if (VECTOR || sizeof(S) == sizeof(T) || !args.wide_uncertainty2) {
@@ -68,7 +68,7 @@ __device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, 
 
 // Four dimensions of the shared row, if the family reads it. Beyond the end it is tiny, so that a prior adds nothing there.
 template <typename F>
-__device__ inline Four<typename F::T> load_shared(const PairArgs& args, int64_t d) {
+__device__ inline Four<typename F::T> load_shared(const PairArgs& args, int d) {
     using T = typename F::T;
     if constexpr (F::ROW) return four<false>(row_of<T>(args.shared, 0), args.shared.stored, d, args.mu1.stored, T(0x1p-31));
     return {};
@@ -124,7 +124,7 @@ template <typename F, typename S, bool VECTOR, int N>
 __device__ inline void add_rows(const F& f, const PairArgs& args, const int64_t (&q)[N], const int64_t (&g)[N],
                                 typename F::Pair (&pairs)[N], typename F::Item (&queries)[N],
                                 typename F::Item (&gallery)[N]) {
-    for (int64_t d = 4 * lane(); d < args.mu1.stored; d += 4 * WARP) {
+    for (int d = 4 * lane(); d < int(args.mu1.stored); d += 4 * WARP) {
         Four<typename F::T> x[N][F::ARRAYS], y[N][F::ARRAYS];
 #pragma unroll
         for (int i = 0; i < N; ++i) {

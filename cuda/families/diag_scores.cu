@@ -153,9 +153,15 @@ struct DiagKernel {
         return {weight};
     }
 
+    // The formula whose first item is of that side.
+    __device__ Formula<T> seen_from(bool query) const { return query ? formula : formula.transposed(); }
+
+    // A variance, or a number per dimension, of which partial derivatives may be computed in T: else NaN, as they are then.
+    static __device__ T in_range(T x) { return x >= 0 && x <= QUARTER_RANGE<T> ? x : T(NAN); }
+
     __device__ void add_gradient(Gradient& sum, const Partials& pair, bool query, const Dimension& x,
                                  bool shared) const {
-        const DimensionPartials partials = (query ? formula : formula.transposed()).partials(x, shared);
+        const DimensionPartials<double> partials = seen_from(query).partials(x, shared);
         // NaN outside the domain and where the means are not finite; a derivative without a finite limit counts as 0.
         const double outside = x.v >= 0 && x.w >= 0 && x.shared >= 0 ? 0 * (x.a + x.b) + 0 * (x.v + x.w) : NAN;
         const auto finite = [&](double x) { return is_finite(x) && outside == 0 ? x : outside; };

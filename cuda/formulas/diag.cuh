@@ -10,11 +10,12 @@
 //   in_range(v, w)   whether `add` is safe for variances from v.least to v.greatest and w.least to w.greatest
 //   beyond()         of FACTOR_OF_FOUR: the factor of the product in a dimension beyond the end, where variances are 1
 //   by_dimension(x)  one dimension's value without the constant, in double, by the definition, for any input, as AtEdge
-//   partials(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers
+//   partials(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers, in
+//                    the type of x: where one is not finite, gradients are computed again in double
 //   transposed()     the formula that gives the score when the two items change places
 // Partial derivatives are written out, as they are all that the inner loop of a gradient computes: as dual numbers of
-// `by_dimension` those of mls take 10 operations in double in the place of 8, of neg_mahalanobis 8 for 5, of overlap 25
-// for 16 and two more divisions; those of llr and neg_kl lose digits (rust/kernels/dot_scores/normals.rs).
+// `by_dimension` those of mls take 10 operations in the place of 8, of neg_mahalanobis 8 for 5, of overlap 25 for 16 and
+// two more divisions; those of llr and neg_kl lose digits (rust/kernels/dot_scores/normals.rs).
 #pragma once
 
 #include "../pair.cuh"
@@ -46,7 +47,14 @@ __device__ inline double reciprocal(double x) { return 1 / x; }
 __device__ inline float take_exponent(float x, int& exponent) {
     const uint32_t bits = to_bits(x);
     exponent += int(bits >> 23);
+#ifdef __CUDA_ARCH__
+    // One instruction, of which nvcc makes two.
+    uint32_t significand;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(significand) : "r"(bits), "r"(0x7fffff), "r"(0x3f800000));
+    return from_bits(significand);
+#else
     return from_bits((bits & 0x7fffff) | 0x3f800000);
+#endif
 }
 __device__ inline double take_exponent(double x, int& exponent) {
     const uint64_t bits = to_bits(x);
@@ -164,9 +172,10 @@ struct Mls {
         const double s = x.v + x.w;
         return s == 0 ? both_certain(x, 0, -0.5) : AtEdge{-0.5 * (square_over(x, s) + log(s))};
     }
-    __device__ DimensionPartials partials(const Dimension& x, bool) const {
-        const double inverse = 1 / (x.v + x.w), by_mean = (x.a - x.b) * inverse;
-        return {-by_mean, 0.5 * (by_mean * by_mean - inverse), {0, 0}};
+    template <typename X>
+    __device__ DimensionPartials<X> partials(const DimensionOf<X>& x, bool) const {
+        const X inverse = reciprocal(x.v + x.w), by_mean = (x.a - x.b) * inverse;
+        return {-by_mean, X(0.5) * fma(by_mean, by_mean, -inverse), {0, 0}};
     }
 };
 
@@ -184,8 +193,9 @@ struct NegMahalanobis : Mls<T> {
         Mls<T>::add_four(sums, a, v, b, w);
     }
     __device__ AtEdge by_dimension(const Dimension& x) const { return {-square_over(x, x.v + x.w)}; }
-    __device__ DimensionPartials partials(const Dimension& x, bool) const {
-        const double by_mean = (x.a - x.b) / (x.v + x.w);
+    template <typename X>
+    __device__ DimensionPartials<X> partials(const DimensionOf<X>& x, bool) const {
+        const X by_mean = (x.a - x.b) * reciprocal(x.v + x.w);
         return {-2 * by_mean, by_mean * by_mean, {0, 0}};
     }
 };
@@ -226,14 +236,17 @@ struct Llr {
         const double spread = x.a * x.a * f + x.b * x.b * g - (x.a - x.b) * (x.a - x.b);
         return {0.5 * (spread * ((1 - f) / (p + x.w)) / united + log(1 / united))};
     }
-    __device__ DimensionPartials partials(const Dimension& x, bool) const {
-        const double a = x.a, v = x.v, b = x.b, w = x.w, p = x.shared, s = p + v, t = p + w;
-        const double inverse = 1 / (p * (v + w) + v * w);
-        const double spread = a * a * v / s + b * b * w / t - (a - b) * (a - b);
-        const double var = p * p * a * a / (s * s) - p * t * spread * inverse - p * p / s;
-        const double prior = spread - p * (a * a * v / (s * s) + b * b * w / (t * t)) - p * (v + w) * spread * inverse;
-        const double logs = 1 / s + 1 / t - (v + w) * inverse;
-        return {p * inverse * (a * v / s - (a - b)), 0.5 * var * inverse, {0.5 * (prior * inverse + logs), 0}};
+    template <typename X>
+    __device__ DimensionPartials<X> partials(const DimensionOf<X>& x, bool) const {
+        const X a = x.a, b = x.b, p = x.shared, apart = a - b, both = x.v + x.w;
+        const X by_s = reciprocal(p + x.v), by_t = reciprocal(p + x.w), inverse = reciprocal(fma(p, both, x.v * x.w));
+        // Each mean by its variance's share of the sum with the prior, and the first one by the prior's.
+        const X c = a * x.v * by_s, d = b * x.w * by_t, shrunk = p * by_s * a;
+        const X spread = fma(a, c, fma(b, d, -apart * apart)), per_spread = spread * inverse;
+        const X var = fma(shrunk, shrunk, -p * fma(p + x.w, per_spread, p * by_s));
+        const X prior = spread - p * (a * c * by_s + b * d * by_t + both * per_spread);
+        const X logs = by_s + by_t - both * inverse;
+        return {p * inverse * (c - apart), X(0.5) * var * inverse, {X(0.5) * fma(prior, inverse, logs), 0}};
     }
 };
 
@@ -278,13 +291,17 @@ struct Overlap {
         const double falls = (x.v == 0 ? 0.5 * (1 - alpha) : 0) + (x.w == 0 ? 0.5 * (1 - beta) : 0);
         return {-0.5 * (square_over(x, s) + log(s) - first - second), falls};
     }
-    __device__ DimensionPartials partials(const Dimension& x, bool shared) const {
-        const double inverse = 1 / (x.v / alpha + x.w / beta), by_mean = (x.a - x.b) * inverse;
-        const double by_s = 0.5 * (by_mean * by_mean - inverse), power = alpha == 1 ? 0 : 0.5 * (1 - alpha) / x.v;
-        DimensionPartials partials{-by_mean, by_s / alpha + power, {0, 0}};
+    template <typename X>
+    __device__ DimensionPartials<X> partials(const DimensionOf<X>& x, bool shared) const {
+        const X per_alpha = X(1 / alpha), per_beta = X(1 / beta), half = X(0.5), power = X(var_weights[0]);
+        const X inverse = reciprocal(fma(x.w, per_beta, x.v * per_alpha)), by_mean = (x.a - x.b) * inverse;
+        const X by_s = half * fma(by_mean, by_mean, -inverse);
+        const X by_power = power == 0 ? 0 : power * reciprocal(x.v);
+        DimensionPartials<X> partials{-by_mean, fma(by_s, per_alpha, by_power), {0, 0}};
         if (shared) {
-            partials.shared[0] = -by_s * x.v / (alpha * alpha) - 0.5 * (log(x.v) + 1 / alpha + LOG_2PI);
-            partials.shared[1] = -by_s * x.w / (beta * beta) - 0.5 * (log(x.w) + 1 / beta + LOG_2PI);
+            const X constant = X(LOG_2PI);
+            partials.shared[0] = -by_s * x.v * per_alpha * per_alpha - half * (log(x.v) + per_alpha + constant);
+            partials.shared[1] = -by_s * x.w * per_beta * per_beta - half * (log(x.w) + per_beta + constant);
         }
         return partials;
     }
@@ -324,14 +341,15 @@ struct NegKl {
         if (share != 1) sum -= 0.5 * (1 - share) * (difference / x.v * difference + (x.w - x.v) / x.v);
         return {sum};
     }
-    __device__ DimensionPartials partials(const Dimension& x, bool shared) const {
-        const double difference = x.a - x.b, square = difference * difference, by_v = 1 / x.v, by_w = 1 / x.w;
-        const double forth = by_w - by_v, back = (x.v - x.w - square) * by_v * by_v;
-        const double mean = -difference * (share * by_w + (1 - share) * by_v);
-        DimensionPartials partials{mean, -0.5 * (share * forth + (1 - share) * back), {0, 0}};
+    template <typename X>
+    __device__ DimensionPartials<X> partials(const DimensionOf<X>& x, bool shared) const {
+        const X forth = X(share), back = X(1 - share), by_v = reciprocal(x.v), by_w = reciprocal(x.w), half = X(0.5);
+        const X difference = x.a - x.b, apart = x.v - x.w, both = fma(forth, by_w, back * by_v);
+        const X var = fma(forth, by_w - by_v, back * (fma(-difference, difference, apart) * by_v) * by_v);
+        DimensionPartials<X> partials{-difference * both, -half * var, {0, 0}};
         if (shared) {
-            const double apart = (square + x.v - x.w) * by_w - (square + x.w - x.v) * by_v - 2 * log(x.v / x.w);
-            partials.shared[0] = -0.5 * apart;
+            const X to = fma(difference, difference, apart) * by_w, from = fma(difference, difference, -apart) * by_v;
+            partials.shared[0] = half * (from - to) + log(x.v / x.w);
         }
         return partials;
     }

@@ -11,7 +11,9 @@ use crate::kernels::pair_op::Family;
 
 /// The most that CUDA lets `gridDim.y` be.
 pub(super) const GRID_Y: usize = 65_535;
-/// Gallery rows that are worth a shard of their own.
+/// Bytes of shared memory that a block of a search has beside queries, rows and lists, and that the driver takes.
+const RESERVED: usize = 2048;
+/// Gallery rows that are worth a shard with lists of the best.
 const SHARD: usize = 512;
 
 /// How all pairs are shared out among blocks, each of which takes some queries and a shard of the gallery.
@@ -43,15 +45,17 @@ impl Call {
         let steps = (self.inputs.mu1.stored as usize).div_ceil(SEARCH_STEP).max(1);
         let capacity = if k == 0 { 0 } else { (k + SEARCH_GROUP).next_power_of_two() };
         let lists = tile * capacity * (size + 8);
-        // Two blocks on a multiprocessor, so that one computes while the other waits.
-        let memory = limit / 2;
         let (rows, all, one) = (SEARCH_ROWS * row, steps * tile * row, tile * row);
+        // Two blocks on a multiprocessor, so that one computes while the other waits. Beside this, each has as many rows again.
+        let memory = (limit / 2).saturating_sub(rows + RESERVED);
         let in_shared = rows + one + lists <= memory;
         let lists_there = if in_shared { lists } else { 0 };
         let resident = rows + all + lists_there <= memory;
         let shared = rows + if resident { all } else { one } + lists_there;
         let tiles = queries.div_ceil(tile);
-        let shards = (4 * busy).div_ceil(tiles.max(1)).clamp(1, gallery.div_ceil(SHARD).clamp(1, GRID_Y));
+        let shard = if k == 0 { SEARCH_GROUP } else { SHARD };
+        // No more blocks than two rounds of them, the last of which would be short.
+        let shards = (4 * busy / tiles.max(1)).clamp(1, gallery.div_ceil(shard).clamp(1, GRID_Y));
         let listed = if in_shared { 0 } else { tiles * shards * tile * capacity };
         Ok(Tiling { shards, listed, capacity, resident, tiles, shared })
     }

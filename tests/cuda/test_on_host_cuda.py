@@ -317,6 +317,38 @@ def test_a_row_that_is_not_finite_adds_nothing_where_its_weights_are_0(device, n
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max() if other.numel() else 0))
 
 
+DIAGONAL = [(name, *kinds) for name, *kinds in CASES if not pe.scores.get(name).pair(*kinds).op.one_product]
+DIAGONAL = [cell for cell in DIAGONAL if set(cell[1:]) <= {"normal_isotropic", "normal_diagonal"}]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("wanted", [_core.EVERY_GRADIENT, _core.QUERY | _core.GALLERY, _core.GALLERY])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), DIAGONAL)
+def test_gradients_by_dimension_from_all_pairs(device, name, q_kind, g_kind, wanted, dtype):
+    """Sizes that no tile divides; rows without a score beside weights of 0; large variances and none."""
+    q, g = (make(kind, n, 67, n, dtype=dtype, library="torch") for kind, n in ((q_kind, 13), (g_kind, 141)))
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal((13, 141))).to(q.mu.dtype)
+    for d, row in ((q, 5), (g, 70)):
+        for x, bad in zip(d.arrays, (torch.inf, torch.nan), strict=True):
+            x[row].reshape(-1)[-1:] = bad
+        d.arrays[1][row + 1], d.arrays[1][row + 2] = 0, 1e12
+    weights[5], weights[:, 70] = 0, 0
+    planned = plan(q, g, scored(name, q_kind), detach=True)
+    found, want = (
+        f(planned.pair.op, weights, planned.inputs, None, True, wanted)
+        for f in (_cuda.score_backward, _cpu.score_backward)
+    )
+    again = _cuda.score_backward(planned.pair.op, weights, planned.inputs, None, True, wanted)
+    for number, (one, other) in enumerate(zip(found, want, strict=True)):
+        if not wanted & (_core.QUERY, _core.QUERY, _core.GALLERY, _core.GALLERY, _core.SHARED)[number]:
+            continue
+        assert one.isfinite().all()
+        assert torch.equal(one, again[number])
+        # Large numbers stand beside small ones, each with the digits of its dtype.
+        scale = other.abs().max() if number == 4 and other.numel() else other.abs().clamp(min=1)
+        assert ((one - other).abs() <= (1e-4 if dtype == "float32" else 1e-10) * scale).all()
+
+
 def test_gradients_that_nobody_wants_are_not_computed(device):
     q, g = (make("normal_diagonal", n, 6, n, dtype="float64", library="torch") for n in (3, 4))
     planned = plan(q, g, "ppk", detach=True)

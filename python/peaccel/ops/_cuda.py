@@ -246,7 +246,10 @@ def score_backward(
     out, sides, drawing = _gradients(inputs, _sides(wanted)), [], []
     for side in _sides(wanted):
         drawing.append(_Drawing(op, inputs, len(out[side][0]), None, made))
-        sides.append((side, drawing[-1].memory, _memories(out[side])))
+        memories = _memories(out[side])
+        if side or not wanted & _core.SHARED:  # kernels leave out what has no address, and are the faster for it
+            memories[2] = 0, *memories[2][1:]
+        sides.append((side, drawing[-1].memory, memories))
     items = _memories(listed(inputs)), _memories_or_none(per_item)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides, None)
     return _joined(out, wanted)
@@ -273,9 +276,8 @@ def _joined(out: list[list[Array]], wanted: int) -> Gradients:
     if wanted & _core.TOGETHER:
         mu1, uncertainty1 = mu1 + mu2, uncertainty1 + uncertainty2
     # Each pair counts once in the gradient of the shared row: with its query.
-    return Gradients(
-        mu1, uncertainty1, mu2, uncertainty2, shared.sum(0) if shared.numel() else shared.new_zeros(shared.shape[1])
-    )
+    summed = shared.sum(0) if wanted & _core.SHARED and shared.numel() else shared.new_zeros(shared.shape[1])
+    return Gradients(mu1, uncertainty1, mu2, uncertainty2, summed)
 
 
 # -- all pairs of scores of one inner product --------------------------------------------------------------------------
