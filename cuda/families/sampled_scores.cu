@@ -145,6 +145,31 @@ __device__ inline void through_sampler(const DrawnBackwardArgs& all, const Sampl
     }
 }
 
+// Adds the gradients of those of an item's n pairs that are the warp's. Each lane looks at one, and the warp takes those that add
+// something, one after another.
+template <typename T, typename OtherSampler, typename Comparison>
+__device__ inline void add_pairs(const DrawnBackwardArgs& all, const Comparison& comparison, bool query, int64_t item, int64_t n,
+                                 const Draws<T>& draws, const SampleArgs& other_items, T* normals, T* others,
+                                 DrawnGradient<T>& out) {
+    const PairArgs& args = all.args.pairs;
+    const int64_t dim = args.mu1.stored;
+    for (int64_t first = warp(); first < n; first += DRAWN_WARPS * WARP) {
+        const int64_t i = first + lane() * DRAWN_WARPS;
+        T mine = 0;
+        const int64_t with = i < n ? other_item<T>(all.args, item, i, &mine) : NONE;
+        for (unsigned left = __ballot_sync(FULL, with >= 0); left; left &= left - 1) {
+            const int source = __ffs(int(left)) - 1;
+            const int64_t other = __shfl_sync(FULL, with, source), g = query ? other : item;
+            const T weight = __shfl_sync(FULL, mine, source);
+            const Draws<T> drawn_other = drawn<OtherSampler>(other_items, other, normals, others);
+            comparison.summarise(dim, drawn_other);
+            const DrawnPair<T> pair{dim, query ? draws : drawn_other, query ? drawn_other : draws,
+                                    row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, per_item_of(args, g)};
+            comparison.backward(query, pair, double(weight), out);
+        }
+    }
+}
+
 // Writes the gradients of all items of the side. A block takes one of them, then the one gridDim.x further on, and its
 // warps share the item's pairs. The block's workspace is D (n + 1) numbers for the item's draws, then for each warp as
 // many for another item's draws and as many for sums, those by the uncertainty before those by the draws.
@@ -185,23 +210,7 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
             drawn<ItemSampler>(items, item, normals, block);
         }
         __syncthreads();
-        // Each lane looks at a pair of the warp's, which then takes those that add something, one after another.
-        for (int64_t first = warp(); first < n; first += DRAWN_WARPS * WARP) {
-            const int64_t i = first + lane() * DRAWN_WARPS;
-            T mine = 0;
-            const int64_t with = i < n ? other_item<T>(all.args, item, i, &mine) : NONE;
-            for (unsigned left = __ballot_sync(FULL, with >= 0); left; left &= left - 1) {
-                const int source = __ffs(int(left)) - 1;
-                const int64_t other = __shfl_sync(FULL, with, source);
-                const T weight = __shfl_sync(FULL, mine, source);
-                const Draws<T> drawn_other = drawn<OtherSampler>(other_items, other, normals, others);
-                comparison.summarise(dim, drawn_other);
-                const int64_t g = query ? other : item;
-                const DrawnPair<T> pair{dim, query ? draws : drawn_other, query ? drawn_other : draws,
-                                        row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, per_item_of(args, g)};
-                comparison.backward(query, pair, double(weight), out);
-            }
-        }
+        add_pairs<T, OtherSampler>(all, comparison, query, item, n, draws, other_items, normals, others, out);
         for (int s = 0; s < 2; ++s) {
             const double sum = warp_sum(out.shared[s]);
             if (lane() == 0) parts[warp()][s] = sum;
@@ -361,7 +370,7 @@ __device__ void weights_of_draws(const DrawnProductArgs& all) {
 #define PUBLISHED_LIKELIHOOD(T) Density<T, false, PUBLISHED>
 
 #define OF_PRODUCTS(op, driver, T, types, Comparison, P, R) \
-    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS, 2) { driver##_of_draws<T, Comparison(T), P, R>(args); }
+    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS) { driver##_of_draws<T, Comparison(T), P, R>(args); }
 #define DRAWN_PRODUCTS(op, Comparison, P, R)                  \
     DRAWN(op, Comparison, P, R)                               \
     OF_PRODUCTS(op, scores, float, f32, Comparison, P, R)     \

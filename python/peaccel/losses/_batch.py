@@ -102,9 +102,8 @@ def different_classes(owner: str, labels: Tensor) -> Tensor:
     return different
 
 
-def listed(owner: str, same: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Rows and columns [M] of the pairs in a mask [N, N] of those of one class: all of them where the mask may not be
-    read, the only form whose memory is that of all triplets, with which of these are in it.
+def listed(owner: str, same: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Rows and columns [M] of the pairs in a mask [N, N] of those of one class; None where the mask may not be read.
 
     Raises
     ------
@@ -112,11 +111,10 @@ def listed(owner: str, same: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         No pair is of one class, or all are.
     """
     if not may_look(same):
-        rows = torch.arange(len(same), device=same.device)
-        return rows[:, None].expand_as(same).flatten(), rows.expand_as(same).flatten(), same.flatten()
+        return None
     rows, columns = same.nonzero(as_tuple=True)  # a GPU is waited for once
     _require_count(owner, len(rows), len(same))
-    return rows, columns, None
+    return rows, columns
 
 
 def mean_of(values: Tensor, counted: Tensor) -> Tensor:
@@ -302,7 +300,7 @@ mean_score_operator.register_autograd(_differentiate_mean, setup_context=_save)
 def mean_score_of_pairs(
     d: Distribution, pairs: Tensor, score: str | Score, *, costly: bool = False, few: bool = False
 ) -> Tensor:
-    """The mean score of the pairs in a mask [N, N], of a costly score of pairs i < j; on the CPU, and of a costly score,
+    """The mean score of the pairs in a mask [N, N], of costly ones i < j alone; on the CPU, and of a costly score,
     the others are not computed, unless it compares draws, which a GPU multiplies in less time if not ``few`` count."""
     if on_gpu(pairs) and costly and _draws(d, score):
         weights = pairs.to(d.mu.dtype) / pairs.sum().clamp(min=1)
