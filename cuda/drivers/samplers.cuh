@@ -136,26 +136,21 @@ struct Noise {
         return memory[(step * Normals<T>::EACH + k) * WARP + threadIdx.x % WARP];
     }
 
-    // Calls f(d, n) for each dimension d of this lane and its number n. `first_time` makes normals; later calls see
-    // what has replaced them.
+    // Calls f(d, in, n) for each dimension d of this lane and its number n, which is 0 where d is not `in` the row: without branches,
+    // so that a lane loads several numbers at once. `first_time` makes normals; later calls see what has replaced them.
     template <typename F>
     __device__ inline void for_each(bool first_time, const F& f) const {
         for (int t = 0; t < team.steps; ++t) {
             const bool has_place = t < cached_steps;
+            T n[Normals<T>::EACH];
             if (first_time || !has_place) {
                 const Normals<T> normals(address.normals(team.block(t)));
-                for (int k = 0; k < Normals<T>::EACH; ++k) {
-                    const int d = team.index(t, k);
-                    if (d >= team.dim) continue;
-                    if (has_place) at(t, k) = normals.n[k];
-                    f(d, normals.n[k]);
-                }
+                for (int k = 0; k < Normals<T>::EACH; ++k) n[k] = team.index(t, k) < team.dim ? normals.n[k] : T(0);
+                for (int k = 0; k < Normals<T>::EACH && has_place; ++k) at(t, k) = n[k];
             } else {
-                for (int k = 0; k < Normals<T>::EACH; ++k) {
-                    const int d = team.index(t, k);
-                    if (d < team.dim) f(d, at(t, k));
-                }
+                for (int k = 0; k < Normals<T>::EACH; ++k) n[k] = at(t, k);
             }
+            for (int k = 0; k < Normals<T>::EACH; ++k) f(team.index(t, k), team.index(t, k) < team.dim, n[k]);
         }
     }
 };
@@ -170,10 +165,10 @@ struct Tangent {
         const Team<T>& team = noise.team;
         T product = 0, square = 0, of_n = 0;
         of_p = 0, of_mu = 0;
-        noise.for_each(true, [&](int d, T n) {
-            const T m = mu[d];
+        noise.for_each(true, [&](int d, bool in, T n) {
+            const T m = in ? mu[d] : T(0), along_x = x && in ? x[d] : T(0);
             product = fma(n, m, product), square = fma(n, n, square);
-            if (x) of_n = fma(n, x[d], of_n), of_mu = fma(m, x[d], of_mu);
+            of_n = fma(n, along_x, of_n), of_mu = fma(m, along_x, of_mu);
         });
         along = team.sum(product), square = team.sum(square);
         if (x) of_n = team.sum(of_n), of_mu = team.sum(of_mu);
@@ -211,9 +206,10 @@ __device__ inline T add_vmf_gradient(const Noise<T>& noise, const T* mu, const T
     // n = p + (n.mu) mu, of which n, or p in few dimensions, and mu are at hand.
     const T by_length = s * scale, across = -(by_length * along), by_v = across * of_v * scale, by_n = by_length * tangent.of_mu;
     const T by_weight = w + across, by_noise = -(by_v + by_n), by_row = many ? by_v * along : -(by_n * along);
-    noise.for_each(false, [&](int d, T n) {
-        const T change = fma(by_weight, weights[d], fma(by_noise, n, by_row * mu[d]));
-        if (valid) by_mu[d] = fresh ? change : by_mu[d] + change;
+    noise.for_each(false, [&](int d, bool in, T n) {
+        const T weight = in ? weights[d] : T(0), m = in ? mu[d] : T(0), before = in && !fresh ? by_mu[d] : T(0);
+        const T after = before + fma(by_weight, weight, fma(by_noise, n, by_row * m));
+        if (valid && in) by_mu[d] = after;
     });
     // dx = dw (mu - w/s v).
     return by_kappa * (tangent.of_mu - ratio * of_v);
@@ -244,8 +240,9 @@ struct VmfSampler {
             const Noise<T> noise = {team, address, memory, int(args.cached_steps)};
             const Tangent<T> tangent(noise, mu, nullptr);
             const T by_noise = s / tangent.length, by_mu = w - (team.dim >= MANY ? by_noise * tangent.along : T(0));
-            noise.for_each(false, [&](int d, T n) {
-                if (valid) to[d] = fma(by_noise, n, by_mu * mu[d]);
+            noise.for_each(false, [&](int d, bool in, T n) {
+                const T m = in ? mu[d] : T(0);
+                if (valid && in) to[d] = fma(by_noise, n, by_mu * m);
             });
         }
     }

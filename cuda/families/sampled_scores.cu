@@ -370,7 +370,7 @@ __device__ void weights_of_draws(const DrawnProductArgs& all) {
 #define PUBLISHED_LIKELIHOOD(T) Density<T, false, PUBLISHED>
 
 #define OF_PRODUCTS(op, driver, T, types, Comparison, P, R) \
-    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS) { driver##_of_draws<T, Comparison(T), P, R>(args); }
+    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS, 1) { driver##_of_draws<T, Comparison(T), P, R>(args); }
 #define DRAWN_PRODUCTS(op, Comparison, P, R)                  \
     DRAWN(op, Comparison, P, R)                               \
     OF_PRODUCTS(op, scores, float, f32, Comparison, P, R)     \

@@ -280,6 +280,7 @@ def _shapes(owner: str, *of_sum: Any) -> tuple[Tensor, list[Tensor]]:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, list[Tensor]]) -> None:
     _, gradients = output
     ctx.save_for_backward(*gradients)
+    ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, weight: Tensor, _: Any) -> tuple[Any, ...]:
