@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from peaccel import scores
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
@@ -38,7 +39,10 @@ __all__ = ["BayesianTriplet", "Triplet", "TripletRegression"]
 
 
 class Triplets(NamedTuple):
-    """All triplets of a batch: M pairs of one class, or where they may not be listed all N x N, with each item."""
+    """All triplets of a batch: M pairs of one class, or where they may not be listed all N x N, with each item.
+
+    The gradient of an embedding sorts no rows, as that of an index does on a GPU.
+    """
 
     pairs: tuple[Tensor, Tensor] | None
     """[M], rows of the anchors and of the positives; None of all pairs."""
@@ -51,11 +55,11 @@ class Triplets(NamedTuple):
 
     def far(self, x: Tensor) -> Tensor:
         """The entries [M, N] or [N, 1, N] of a matrix [N, N] for anchor and negative."""
-        return x[:, None] if self.pairs is None else x[self.pairs[0]]
+        return x[:, None] if self.pairs is None else embedding(self.pairs[0], x)
 
     def apart(self, x: Tensor) -> Tensor:
         """The entries [M, N] or [N, N] of a matrix [N, N] for positive and negative."""
-        return x if self.pairs is None else x[self.pairs[1]]
+        return x if self.pairs is None else embedding(self.pairs[1], x)
 
     def anchor(self, x: Tensor) -> Tensor:
         """Numbers or rows of the anchors, [M, 1] or [N, 1, 1] of them."""
