@@ -44,7 +44,7 @@ constexpr int SIEVE_COLUMNS = 4;
 // Queries of a block that reads products: the bits of a mask.
 constexpr int PRODUCT_ROWS = 32;
 // The most threads of a block that reads products of draws.
-constexpr int FOLD_THREADS = 512;
+constexpr int FOLD_THREADS = 1024;
 // Threads of a block that selects the best of given scores.
 constexpr int TOPK_THREADS = 256;
 // Threads of a block that computes elements.

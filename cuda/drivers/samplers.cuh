@@ -136,58 +136,62 @@ struct Noise {
         return memory[(step * Normals<T>::EACH + k) * WARP + threadIdx.x % WARP];
     }
 
-    // Calls f(d, n) for each dimension d of this lane and its number n. `first_time` makes normals; later calls see
-    // what has replaced them.
+    // Calls f(d, in, n) for each dimension d of this lane and its number n, which is 0 where d is not `in` the row: without branches,
+    // so that a lane loads several numbers at once. `first_time` makes normals; later calls see what has replaced them.
     template <typename F>
     __device__ inline void for_each(bool first_time, const F& f) const {
         for (int t = 0; t < team.steps; ++t) {
             const bool has_place = t < cached_steps;
+            T n[Normals<T>::EACH];
             if (first_time || !has_place) {
                 const Normals<T> normals(address.normals(team.block(t)));
-                for (int k = 0; k < Normals<T>::EACH; ++k) {
-                    const int d = team.index(t, k);
-                    if (d >= team.dim) continue;
-                    if (has_place) at(t, k) = normals.n[k];
-                    f(d, normals.n[k]);
-                }
+                for (int k = 0; k < Normals<T>::EACH; ++k) n[k] = team.index(t, k) < team.dim ? normals.n[k] : T(0);
+                for (int k = 0; k < Normals<T>::EACH && has_place; ++k) at(t, k) = n[k];
             } else {
-                for (int k = 0; k < Normals<T>::EACH; ++k) {
-                    const int d = team.index(t, k);
-                    if (d < team.dim) f(d, at(t, k));
-                }
+                for (int k = 0; k < Normals<T>::EACH; ++k) n[k] = at(t, k);
             }
+            for (int k = 0; k < Normals<T>::EACH; ++k) f(team.index(t, k), team.index(t, k) < team.dim, n[k]);
         }
     }
 };
 
-// n.mu and |p| of a draw's normals n. In few dimensions p replaces n.
+// n.mu and |p| of a draw's normals n, and p.x and mu.x of another vector x, if there is one. In few dimensions p
+// replaces n.
 template <typename T>
 struct Tangent {
-    T along, length;
+    T along, length, of_p, of_mu;
 
-    __device__ inline Tangent(const Noise<T>& noise, const T* mu) {
+    __device__ inline Tangent(const Noise<T>& noise, const T* mu, const T* x) {
         const Team<T>& team = noise.team;
-        T product = 0, square = 0;
-        noise.for_each(true, [&](int d, T n) { product = fma(n, mu[d], product), square = fma(n, n, square); });
+        T product = 0, square = 0, of_n = 0;
+        of_p = 0, of_mu = 0;
+        noise.for_each(true, [&](int d, bool in, T n) {
+            const T m = in ? mu[d] : T(0), along_x = x && in ? x[d] : T(0);
+            product = fma(n, m, product), square = fma(n, n, square);
+            of_n = fma(n, along_x, of_n), of_mu = fma(m, along_x, of_mu);
+        });
         along = team.sum(product), square = team.sum(square);
+        if (x) of_n = team.sum(of_n), of_mu = team.sum(of_mu);
         if (team.dim >= MANY) {
-            length = sqrt(square - along * along);
+            length = sqrt(square - along * along), of_p = of_n - along * of_mu;
             return;
         }
         // Twice, as in two dimensions p may be a small remainder of n. There is one step, which is cached.
         T rest = along;
         for (int i = 0; i < 2; ++i) {
-            product = 0, square = 0;
+            product = 0, square = 0, of_n = 0;
             for (int k = 0; k < Normals<T>::EACH; ++k) {
                 const int d = team.index(0, k);
                 if (d >= team.dim) continue;
                 const T p = noise.at(0, k) - rest * mu[d];
                 noise.at(0, k) = p;
                 product = fma(p, mu[d], product), square = fma(p, p, square);
+                if (x) of_n = fma(p, x[d], of_n);
             }
             rest = team.sum(product);
         }
         length = sqrt(team.sum(square));
+        if (x) of_p = team.sum(of_n);
     }
 };
 
@@ -195,25 +199,20 @@ struct Tangent {
 template <typename T>
 __device__ inline T add_vmf_gradient(const Noise<T>& noise, const T* mu, const T* weights, T w, T s, T ratio,
                                      T by_kappa, bool fresh, bool valid, T* by_mu) {
-    const Team<T>& team = noise.team;
-    const Tangent<T> tangent(noise, mu);
-    const T along = tangent.along, scale = 1 / tangent.length, sideways = team.dim >= MANY ? along : T(0);
-    // v = p/|p|
-    T of_v = 0, of_mu = 0;
-    noise.for_each(false, [&](int d, T n) {
-        const T v = (n - sideways * mu[d]) * scale;
-        of_v = fma(v, weights[d], of_v), of_mu = fma(mu[d], weights[d], of_mu);
-    });
-    of_v = team.sum(of_v), of_mu = team.sum(of_mu);
-    // dp = -(n.dmu) mu - (n.mu) dmu, and d(p/|p|) is its part across v over |p|; n = |p| v + (n.mu) mu.
-    const T by_length = s * scale, across = -(by_length * along);
-    noise.for_each(false, [&](int d, T n) {
-        const T v = (n - sideways * mu[d]) * scale, whole = tangent.length * v + along * mu[d];
-        const T change = w * weights[d] + across * (weights[d] - of_v * v) - by_length * of_mu * whole;
-        if (valid) by_mu[d] = fresh ? change : by_mu[d] + change;
+    const bool many = noise.team.dim >= MANY;
+    const Tangent<T> tangent(noise, mu, weights);
+    const T along = tangent.along, scale = 1 / tangent.length, of_v = tangent.of_p * scale;  // v = p/|p|
+    // dp = -(n.dmu) mu - (n.mu) dmu, and d(p/|p|) is its part across v over |p|. So the gradient is a sum of the weights, of v and of
+    // n = p + (n.mu) mu, of which n, or p in few dimensions, and mu are at hand.
+    const T by_length = s * scale, across = -(by_length * along), by_v = across * of_v * scale, by_n = by_length * tangent.of_mu;
+    const T by_weight = w + across, by_noise = -(by_v + by_n), by_row = many ? by_v * along : -(by_n * along);
+    noise.for_each(false, [&](int d, bool in, T n) {
+        const T weight = in ? weights[d] : T(0), m = in ? mu[d] : T(0), before = in && !fresh ? by_mu[d] : T(0);
+        const T after = before + fma(by_weight, weight, fma(by_noise, n, by_row * m));
+        if (valid && in) by_mu[d] = after;
     });
     // dx = dw (mu - w/s v).
-    return by_kappa * (of_mu - ratio * of_v);
+    return by_kappa * (tangent.of_mu - ratio * of_v);
 }
 
 struct VmfSampler {
@@ -239,10 +238,11 @@ struct VmfSampler {
             T* const to = out(pair);
 
             const Noise<T> noise = {team, address, memory, int(args.cached_steps)};
-            const Tangent<T> tangent(noise, mu);
+            const Tangent<T> tangent(noise, mu, nullptr);
             const T by_noise = s / tangent.length, by_mu = w - (team.dim >= MANY ? by_noise * tangent.along : T(0));
-            noise.for_each(false, [&](int d, T n) {
-                if (valid) to[d] = fma(by_noise, n, by_mu * mu[d]);
+            noise.for_each(false, [&](int d, bool in, T n) {
+                const T m = in ? mu[d] : T(0);
+                if (valid && in) to[d] = fma(by_noise, n, by_mu * m);
             });
         }
     }
@@ -266,7 +266,8 @@ struct VmfSampler {
             if (lane < count * chunk && lane % chunk < here) {
                 const int64_t row = first + lane / chunk;
                 const double kappa = double(row_of<T>(args.uncertainty, row)[0]);
-                const HeightPartials partials(order, team.dim, kappa, addresses(row, draw + lane % chunk));
+                const Address address = addresses(row, draw + lane % chunk);
+                const HeightPartials partials(order, team.dim, kappa, address, sizeof(T) == 4);
                 // s is 0 only where kappa is infinite; there dw is 0 too.
                 mine[0] = T(partials.w), mine[1] = T(partials.s);
                 mine[2] = partials.s == 0 ? T(0) : T(partials.w / partials.s);

@@ -98,37 +98,39 @@ __device__ void score_drawn(const DrawnArgs& all) {
         const int64_t left = columns - first, count = left < drawing.columns ? left : drawing.columns;
         DrawnPair<T> pair{dim, {}, {}, nullptr, args.uncertainty2.stored, nullptr};
         int64_t drawn_query = NONE;
-        for (int64_t column = first; column < first + count; ++column) {
-            const int64_t q = paired ? column : row;
-            const int64_t id = listed ? row_of<int64_t>(args.candidates, row)[column] : column;
-            T score = id == NONE ? -INFINITY : NAN;
-            if (id >= 0 && id < args.mu2.rows) {
-                if (q != drawn_query) {
-                    pair.query = drawn<P>(queries, q, normals, workspace);
-                    comparison.summarise(dim, pair.query);
-                    drawn_query = q;
-                }
-                pair.gallery = drawn<R>(gallery, id, normals, workspace + numbers);
-                comparison.summarise(dim, pair.gallery);
-                pair.uncertainty = row_of<T>(args.uncertainty2, id), pair.shape = per_item_of(args, id);
-                score = T(comparison.value(pair));
+        // Each lane has a pair; the warp compares those that there are, one after another.
+        const bool mine = lane() < count;
+        const int64_t column = first + lane();
+        const int64_t id = !mine ? NONE : listed ? row_of<int64_t>(args.candidates, row)[column] : column;
+        T score = id == NONE ? -INFINITY : NAN;
+        for (unsigned left = __ballot_sync(FULL, id >= 0 && id < args.mu2.rows); left; left &= left - 1) {
+            const int source = __ffs(int(left)) - 1;
+            const int64_t q = paired ? first + source : row, g = __shfl_sync(FULL, id, source);
+            if (q != drawn_query) {
+                pair.query = drawn<P>(queries, q, normals, workspace);
+                comparison.summarise(dim, pair.query);
+                drawn_query = q;
             }
-            if (lane() == 0) static_cast<T*>(args.scores)[row * columns + column] = score;
+            pair.gallery = drawn<R>(gallery, g, normals, workspace + numbers);
+            comparison.summarise(dim, pair.gallery);
+            pair.uncertainty = row_of<T>(args.uncertainty2, g), pair.shape = per_item_of(args, g);
+            const T found = T(comparison.value(pair));
+            if (lane() == source) score = found;
         }
+        if (mine) static_cast<T*>(args.scores)[row * columns + column] = score;
     }
 }
 
-// Takes the gradients by the draws of an item, which the block has added up, through the sampler to its mean and
-// uncertainty.
+// Takes the gradients by the draws of an item, `stride` from draw to draw, through the sampler to its mean and uncertainty.
 template <typename ItemSampler, typename T>
 __device__ inline void through_sampler(const DrawnBackwardArgs& all, const SampleArgs& items, int64_t row, T* normals,
-                                       const T* draws, const T* uncertainty) {
+                                       const T* draws, int64_t stride, const T* uncertainty) {
     const int64_t dim = items.mu.stored;
     T* const by_mu = static_cast<T*>(all.args.mu);
     T* const by_uncertainty = static_cast<T*>(all.args.uncertainty);
     if constexpr (ItemSampler::RANDOM) {
         const auto addresses = [&](int64_t i, int64_t draw) { return address_of(items, Keys(*items.seed), i, draw); };
-        const auto weights = [&](int64_t, int64_t draw) { return draws + draw * dim; };
+        const auto weights = [&](int64_t, int64_t draw) { return draws + draw * stride; };
         const auto& order = all.more.orders.ratio;
         ItemSampler::backward(items, addresses, order, Team<T>(dim), row, 1, normals, weights, by_mu, by_uncertainty);
     } else {
@@ -140,6 +142,31 @@ __device__ inline void through_sampler(const DrawnBackwardArgs& all, const Sampl
         }
         sum = warp_sum(sum);
         if (items.uncertainty.stored == 1 && lane() == 0) by_uncertainty[row] = sum;
+    }
+}
+
+// Adds the gradients of those of an item's n pairs that are the warp's. Each lane looks at one, and the warp takes those that add
+// something, one after another.
+template <typename T, typename OtherSampler, typename Comparison>
+__device__ inline void add_pairs(const DrawnBackwardArgs& all, const Comparison& comparison, bool query, int64_t item, int64_t n,
+                                 const Draws<T>& draws, const SampleArgs& other_items, T* normals, T* others,
+                                 DrawnGradient<T>& out) {
+    const PairArgs& args = all.args.pairs;
+    const int64_t dim = args.mu1.stored;
+    for (int64_t first = warp(); first < n; first += DRAWN_WARPS * WARP) {
+        const int64_t i = first + lane() * DRAWN_WARPS;
+        T mine = 0;
+        const int64_t with = i < n ? other_item<T>(all.args, item, i, &mine) : NONE;
+        for (unsigned left = __ballot_sync(FULL, with >= 0); left; left &= left - 1) {
+            const int source = __ffs(int(left)) - 1;
+            const int64_t other = __shfl_sync(FULL, with, source), g = query ? other : item;
+            const T weight = __shfl_sync(FULL, mine, source);
+            const Draws<T> drawn_other = drawn<OtherSampler>(other_items, other, normals, others);
+            comparison.summarise(dim, drawn_other);
+            const DrawnPair<T> pair{dim, query ? draws : drawn_other, query ? drawn_other : draws,
+                                    row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, per_item_of(args, g)};
+            comparison.backward(query, pair, double(weight), out);
+        }
     }
 }
 
@@ -160,6 +187,17 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     const Comparison comparison(args, drawing);
 
     for (int64_t item = blockIdx.x; item < items.mu.rows; item += gridDim.x) {
+        const T* const of_products = static_cast<const T*>(drawing.by_draws) + item * dim;
+        T* const shared_numbers = static_cast<T*>(all.args.shared) + item * args.shared.stored;
+        const bool sums_shared = all.args.shared && int64_t(threadIdx.x) < args.shared.stored;
+        const int64_t n = args.pairs == MARKED && !is_marked(all.args, item) ? 0 : number_of_pairs(all.args, item);
+        if (ItemSampler::RANDOM && drawing.by_draws && n == 0) {  // products left nothing to add
+            if (sums_shared) shared_numbers[threadIdx.x] = 0;
+            if (warp() == 0) {
+                through_sampler<ItemSampler, T>(all, items, item, normals, of_products, items.mu.rows * dim, nullptr);
+            }
+            continue;
+        }
         T* const sums = others + numbers;
         for (int64_t i = lane(); i < numbers; i += WARP) sums[i] = 0;
         __syncwarp();
@@ -172,36 +210,24 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
             drawn<ItemSampler>(items, item, normals, block);
         }
         __syncthreads();
-        const int64_t n = args.pairs == MARKED && !is_marked(all.args, item) ? 0 : number_of_pairs(all.args, item);
-        for (int64_t i = warp(); i < n; i += DRAWN_WARPS) {
-            T weight;
-            const int64_t other = other_item<T>(all.args, item, i, &weight);
-            if (other < 0) continue;
-            const Draws<T> drawn_other = drawn<OtherSampler>(other_items, other, normals, others);
-            comparison.summarise(dim, drawn_other);
-            const int64_t g = query ? other : item;
-            const DrawnPair<T> pair{dim, query ? draws : drawn_other, query ? drawn_other : draws,
-                                    row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, per_item_of(args, g)};
-            comparison.backward(query, pair, double(weight), out);
-        }
+        add_pairs<T, OtherSampler>(all, comparison, query, item, n, draws, other_items, normals, others, out);
         for (int s = 0; s < 2; ++s) {
             const double sum = warp_sum(out.shared[s]);
             if (lane() == 0) parts[warp()][s] = sum;
         }
         __syncthreads();
         T* const first = block + 2 * numbers;
-        const T* const of_products = static_cast<const T*>(drawing.by_draws) + item * dim;
         for (int64_t i = threadIdx.x; i < numbers; i += SAMPLER_THREADS) {
             for (int w = 1; w < DRAWN_WARPS; ++w) first[i] += first[i + w * 2 * numbers];
             if (drawing.by_draws && i >= dim) first[i] += of_products[(i / dim - 1) * items.mu.rows * dim + i % dim];
         }
-        if (all.args.shared && int64_t(threadIdx.x) < args.shared.stored) {
+        if (sums_shared) {
             double sum = 0;
             for (int w = 0; w < DRAWN_WARPS; ++w) sum += parts[w][threadIdx.x];
-            static_cast<T*>(all.args.shared)[item * args.shared.stored + threadIdx.x] = T(sum);
+            shared_numbers[threadIdx.x] = T(sum);
         }
         __syncthreads();
-        if (warp() == 0) through_sampler<ItemSampler>(all, items, item, normals, first + dim, first);
+        if (warp() == 0) through_sampler<ItemSampler>(all, items, item, normals, first + dim, dim, first);
         __syncthreads();
     }
 }
@@ -344,7 +370,7 @@ __device__ void weights_of_draws(const DrawnProductArgs& all) {
 #define PUBLISHED_LIKELIHOOD(T) Density<T, false, PUBLISHED>
 
 #define OF_PRODUCTS(op, driver, T, types, Comparison, P, R) \
-    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS, 2) { driver##_of_draws<T, Comparison(T), P, R>(args); }
+    KERNEL(op##_##driver##_##types, DrawnProductArgs, FOLD_THREADS, 1) { driver##_of_draws<T, Comparison(T), P, R>(args); }
 #define DRAWN_PRODUCTS(op, Comparison, P, R)                  \
     DRAWN(op, Comparison, P, R)                               \
     OF_PRODUCTS(op, scores, float, f32, Comparison, P, R)     \

@@ -10,7 +10,9 @@
 // of the distance in y, u = w on the upper side and -w on the lower one:
 //   |t - w| = (1 - w^2)|T|/g, g = 1 + u|T|, f(t) dt/f(w) = (1 - w^2) exp(E) dy,
 //   E = +-k |t - w| + m/2 log((1 - T^2)/g^2),
-// Gauss-Legendre from 0 to where E falls to -25. Largest error relative to the root mean square of dw/dk: 3e-9.
+// Gauss-Legendre from 0 to where E falls to -25, or for float32, but in few dimensions, to -20 with half the nodes. With
+// d = exp(-2y), |T| = (1 - d)/(1 + d), all of it is made of one quotient, 1/q of q = (1 + d) g = (1 + u) + d (1 - u). Largest
+// error relative to the root mean square of dw/dk: 3e-9.
 #pragma once
 
 #include "philox.cuh"
@@ -51,60 +53,69 @@ __device__ inline Height draw_height(int64_t dim, double kappa, const Address& a
 // The integrand on one side of w.
 struct SideOfHeight {
     double half_m;
-    double u;      // +-w
-    double ahead;  // 1 + u
+    double ahead, behind;  // 1 + u, 1 - u
     double kappa_square;   // +-kappa (1 - w^2)
     // At a distance in y: E, its derivative by the distance, and |t - w|/(1 - w^2).
     double depth, steep, moved;
 
     HD void move_to(double y) {
-        const double decay = exp(-2 * y), by = 1 / (1 + decay);
-        const double tanh_y = (1 - decay) * by;
-        const double by_g = 1 / (ahead - u * (2 * decay * by));  // 1 - |T| = 2 decay by
-        const double root = 2 * by * by_g;                       // (1 - T^2)/g^2 = decay root^2
-        moved = tanh_y * by_g;
-        steep = kappa_square * (decay * root * root) - 2 * half_m * (u + tanh_y) * by_g;
+        const double decay = exp(-2 * y), far = decay * behind;
+        const double by_q = 1 / (ahead + far), root = 2 * by_q;  // (1 - T^2)/g^2 = decay root^2
+        moved = (1 - decay) * by_q;
+        steep = kappa_square * (decay * root * root) - 2 * half_m * (ahead - far) * by_q;
         depth = fma(kappa_square, moved, half_m * (2 * (ln_normal(root) - y)));
     }
 };
 
-// dw/dkappa at fixed quantile; `mean` is A(kappa), `below_mean` 1 - A(kappa).
-__device__ inline double dw_dkappa(int64_t dim, double kappa, double mean, double below_mean, const Height& height) {
-    constexpr double END = 25;  // by how much E falls to the end of the integral
-    const double m = double(dim - 1), w = height.w(), square = height.below * height.above;
+// How the integral is found: to where E falls by `end`, by so many steps, with a rule of so many nodes.
+struct Quadrature {
+    double end;
+    int steps, nodes;
+    const double* rule;
+
+    __device__ Quadrature(int64_t dim, bool single)
+        : end(single && dim > 8 ? 20 : 25), steps(single && dim > 8 ? 3 : 6),
+          nodes(dim == 2 ? 64 : dim <= 8 ? 48 : single ? 16 : 32),
+          rule(dim == 2 ? GAUSS_64 : dim <= 8 ? GAUSS_48 : single ? GAUSS_16 : GAUSS_32) {}
+};
+
+// dw/dkappa at fixed quantile; `mean` is A(kappa), `below_mean` 1 - A(kappa), and `single` says that float32 will hold it.
+__device__ inline double dw_dkappa(int64_t dim, double kappa, double mean, double below_mean, const Height& height,
+                                   bool single) {
+    const Quadrature integral(dim, single);
+    const double m = double(dim - 1), w = height.w(), square = height.below * height.above, end = integral.end;
     // w - A, of which the size and the sign are used.
-    const double distance = w < 0 ? w - mean : below_mean - height.below, upper = distance < 0 ? -1 : 1;
+    const double distance = w < 0 ? w - mean : below_mean - height.below;
+    const bool lower = distance < 0;
     SideOfHeight side;
-    side.half_m = 0.5 * m, side.u = upper * w, side.kappa_square = upper * kappa * square;
-    side.ahead = distance < 0 ? height.below : height.above;
-    // The integral ends where E has fallen by END: first by a parabola with the slope and the bend of E at w, then by
+    side.half_m = 0.5 * m, side.kappa_square = (lower ? -kappa : kappa) * square;
+    side.ahead = lower ? height.below : height.above, side.behind = lower ? height.above : height.below;
+    // The integral ends where E has fallen by `end`: first by a parabola with the slope and the bend of E at w, then by
     // Newton's steps.
-    const double steep = side.kappa_square - m * side.u;
+    const double steep = side.kappa_square - m * (lower ? -w : w);
     const double bend = greater(square * (2 * kappa * w + m), 0.05 * m * square);
-    double width = 2 * END / (sqrt(steep * steep + 2 * END * bend) - steep);
-    for (int i = 0; i < 6; ++i) {
+    double width = 2 * end / (sqrt(steep * steep + 2 * end * bend) - steep);
+    for (int i = 0; i < integral.steps; ++i) {
         side.move_to(width);
-        const double step = (side.depth + END) / greater(-side.steep, 1e-3 * m);
+        const double step = (side.depth + end) / greater(-side.steep, 1e-3 * m);
         width = greater(lesser(width + step, 2 * width), 0.5 * width);
     }
-    const int nodes = dim == 2 ? 64 : dim <= 8 ? 48 : 32;
-    const double* const rule = dim == 2 ? GAUSS_64 : dim <= 8 ? GAUSS_48 : GAUSS_32;
     double total = 0;
-    for (int i = 0; i < nodes; ++i) {
-        side.move_to(width * rule[2 * i]);
-        total = fma((square * side.moved + fabs(distance)) * exp(side.depth), rule[2 * i + 1], total);
+    for (int i = 0; i < integral.nodes; ++i) {
+        side.move_to(width * integral.rule[2 * i]);
+        total = fma((square * side.moved + fabs(distance)) * exp(side.depth), integral.rule[2 * i + 1], total);
     }
     // At an infinite kappa the derivative is 0.
     return kappa < INFINITY ? square * width * total : 0 * height.below;
 }
 
-// w, sqrt(1 - w^2) and dw/dkappa of one draw. `order` is dim/2.
+// w, sqrt(1 - w^2) and dw/dkappa of one draw. `order` is dim/2, `single` as for dw_dkappa.
 struct HeightPartials {
     double w, s, by_kappa;
 
-    __device__ inline HeightPartials(const Order& order, int64_t dim, double kappa, const Address& address) {
+    __device__ inline HeightPartials(const Order& order, int64_t dim, double kappa, const Address& address, bool single) {
         const Height height = draw_height(dim, kappa, address);
         const double mean = iv_ratio(order, kappa), below_mean = iv_ratio_complement(order, kappa) / (1 + mean);
-        w = height.w(), s = height.tangent(), by_kappa = dw_dkappa(dim, kappa, mean, below_mean, height);
+        w = height.w(), s = height.tangent(), by_kappa = dw_dkappa(dim, kappa, mean, below_mean, height, single);
     }
 };

@@ -47,7 +47,7 @@ shared_with_cuda! {
     /// Queries of a block that reads products: the bits of a mask.
     pub const PRODUCT_ROWS: usize = 32;
     /// The most threads of a block that reads products of draws.
-    pub const FOLD_THREADS: usize = 512;
+    pub const FOLD_THREADS: usize = 1024;
 
     /// Threads of a block that selects the best of given scores.
     pub const TOPK_THREADS: usize = 256;

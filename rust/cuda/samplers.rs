@@ -9,8 +9,8 @@ use crate::special::bessel::Order;
 
 /// Warps of a block.
 pub(super) const WARPS: usize = SAMPLER_THREADS / WARP;
-/// Blocks that keep a multiprocessor busy.
-const BLOCKS: u32 = 16;
+/// Blocks that keep a multiprocessor busy, as many as fit on one: more would have fewer draws, and idle lanes, each.
+const BLOCKS: u32 = 8;
 /// Bytes of normals that a warp makes in a step.
 const STEP_BYTES: usize = WARP * NORMALS_F32 * size_of::<f32>();
 const _: () = assert!(STEP_BYTES == WARP * NORMALS_F64 * size_of::<f64>());
@@ -39,12 +39,13 @@ impl CachedNormals {
 }
 
 impl SampleArgs {
-    /// Shares `parts`, draws or rows, among warps, and says how to launch them.
+    /// Shares `parts`, draws or rows, among warps in tiles of at most [`WARP`], as many for each, and says how to launch them.
     fn share_out(&mut self, at: Place, single: bool, parts: i64) -> Result<Launch, Error> {
         let parts = parts as usize;
         let mut launch = at.launch(parts.div_ceil(WARPS) as u64, BLOCKS, SAMPLER_THREADS)?;
         let warps = launch.grid.0.max(1) as usize * WARPS;
-        self.tile = parts.div_ceil(warps).clamp(1, WARP) as i64;
+        let times = parts.div_ceil(warps * WARP).max(1);
+        self.tile = parts.div_ceil(warps * times).max(1) as i64;
         let normals = CachedNormals::of(self.mu.stored as usize, single);
         (self.cached_steps, launch.shared) = (normals.steps() as i64, normals.bytes() as u32);
         Ok(launch)

@@ -129,10 +129,15 @@ DRAWN = [(name, *kinds) for name, *kinds in PAIRS if pe.scores.get(name).pair(*k
 @pytest.mark.parametrize(("queries", "gallery"), [(67, 301), (1, 40), (300, 900)])
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), DRAWN)
 def test_gradients_of_draws_of_all_pairs(name, q_kind, g_kind, queries, gallery, dtype):
-    """Sizes that no tile divides, one row, and several tiles; gradients of both sides, of one, and of none."""
+    """Sizes that no tile divides, one row, and several tiles; gradients of both sides, of one, and of none.
+
+    Weights of both signs cancel in sums of many pairs, down to a hundredth of what is added, whose size rounding errors
+    have: that of the gradients with the weights' magnitudes. On an H200 they are at most 3.4e-6 and 1.3e-14 of it.
+    """
+    within = 1e-5 if dtype == "float32" else 1e-13
     for sides in ((0, 1), (0,), (1,), ()):
         results = []
-        for device in ("cpu", "cuda"):
+        for device, signed in (("cpu", True), ("cpu", False), ("cuda", True)):
             items = [
                 make(kind, n, 37, n, dtype=dtype, library="torch").to(device)
                 for kind, n in ((q_kind, queries), (g_kind, gallery))
@@ -142,11 +147,10 @@ def test_gradients_of_draws_of_all_pairs(name, q_kind, g_kind, queries, gallery,
             weights = torch.linspace(-1, 1, scores.numel(), dtype=scores.dtype, device=device).reshape(scores.shape)
             weights[queries // 2, gallery // 2 :] = 0
             if leaves:
-                (scores * weights).sum().backward()
+                (scores * (weights if signed else weights.abs())).sum().backward()
             results.append([scores.detach().cpu(), *(x.grad.cpu() for x in leaves if x.grad is not None)])
-        for on_cpu, found in zip(*results, strict=True):
-            scale = max(1.0, float(on_cpu.abs().max()))
-            assert float((found - on_cpu).abs().max()) <= (1e-4 if dtype == "float32" else 1e-10) * scale
+        for on_cpu, added, found in zip(*results, strict=True):
+            assert float((found - on_cpu).abs().max()) <= within * float(added.abs().max())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

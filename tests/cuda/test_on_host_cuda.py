@@ -142,7 +142,8 @@ def test_draws_and_their_gradients_are_those_of_the_cpu(device, case, shape, dty
         exact = _cpu.sample_backward(op, weights, mu, uncertainty, seed, 2**33 + 5, 2)
         for got, wanted in zip(found, exact, strict=True):
             assert got.shape == wanted.shape
-            assert off(got, wanted) <= (2e3 if dim < 4 else 200) * eps
+            # What is integrated for kappa is exp of a difference of numbers of size D.
+            assert off(got, wanted) <= (2e3 if dim < 4 else 200 + dim) * eps
 
 
 def test_draws_of_any_rows(device):

@@ -186,12 +186,45 @@ def test_all_pairs_of_several_tiles(device, monkeypatch, name, q_kind, g_kind, p
 ])  # fmt: skip
 def test_tiles_cover_all_pairs_in_bounded_memory(n, queries, m, gallery):
     z = [torch.empty(*shape, 4, device="meta") for shape in ((n, queries), (m, gallery))]
-    tiles = [*_cuda._AllDraws._tiles(SimpleNamespace(z=z, left=z[:1]))]
+    tiles = [*_cuda._AllDraws._tiles(SimpleNamespace(z=z, left=z[:1], above=False))]
     sizes = [(q.stop - q.start, g.stop - g.start) for q, g in tiles]
     assert sum(a * b for a, b in sizes) == queries * gallery
     assert all(4 * n * m * a * b <= _cuda.TILE and a <= 32 * 65535 for a, b in sizes)
     assert all(q.start % 32 == 0 and g.start % 32 == 0 for q, g in tiles)
     assert len(tiles) <= 3 * (4 * n * m * queries * gallery / _cuda.TILE + 1) + queries / _cuda.ROWS
+
+
+@pytest.mark.parametrize(("n", "rows"), [(8, 1024), (8, 4096), (8, 31), (64, 500), (1, 100_000)])
+def test_tiles_of_one_set_leave_out_most_pairs_below_the_diagonal(n, rows):
+    z = torch.empty(n, rows, 4, device="meta")
+    tiles = [*_cuda._AllDraws._tiles(SimpleNamespace(z=[z, z], left=[z], above=True))]
+    sizes = [(q.stop - q.start, g.stop - g.start) for q, g in tiles]
+    assert all(4 * n * n * a * b <= _cuda.TILE for a, b in sizes)
+    assert all(q.start % 32 == 0 and g.start % 32 == 0 for q, g in tiles)
+    covered = sum(a * b for a, b in sizes)
+    beyond = sum((a - 1) * a // 2 for a in {q.start: q.stop - q.start for q, _ in tiles}.values())
+    assert covered == rows * (rows + 1) // 2 + beyond  # all pairs i <= j, and those within a tile's queries
+    assert covered < 0.62 * rows**2 or rows < 500
+
+
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("kind", ["normal_diagonal", "vmf"])
+@pytest.mark.parametrize("name", ["hib", "neg_sampled_l2", "sampled_cosine"])
+def test_scores_and_gradients_of_pairs_of_one_set(device, monkeypatch, name, kind, few):
+    """Of several tiles, one pair in three; no score of a pair without a weight is needed."""
+    if (name, kind) == ("hib", "vmf"):
+        return
+    monkeypatch.setattr(_cuda, "TILE", 2**12)
+    d = make(kind, 75, 9, 1, dtype="float64", library="torch")
+    op, inputs = planned(name, d, d, n=3)
+    rng = np.random.default_rng(0)
+    weights = torch.from_numpy(rng.standard_normal((75, 75)) * (rng.random((75, 75)) < 1 / 3)).triu(1)
+    scores, gradients = _cuda.scores_and_gradients(op, weights, inputs, few, True)
+    want, expected = _cpu.scores_and_gradients(op, weights, inputs, few, True)
+    assert_alike([scores[weights != 0], *gradients], [want[weights != 0], *expected], "float64")
+    alone, none = _cuda.scores_and_gradients(op, weights, inputs, few, False)
+    assert none is None
+    torch.testing.assert_close(alone, scores, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -87,6 +87,22 @@ def test_the_operator_of_scores_of_classes_is_one(score, wanted):
     assert [x.shape for x in gradients] == [x.shape if wanted else (0,) for x in items]
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("few", [False, True])
+def test_the_operator_of_sums_of_scores_is_one(few, wanted):
+    d = pe.Normal(torch.randn(7, 5), torch.rand(7, 5))
+    op, items, seed, n = _batch._arguments(d, "hib:n=4,seed=3")
+    items = [x.detach().requires_grad_(wanted) for x in items]
+    call = (op, items, seed, n, torch.rand(7, 7).triu(1), few, wanted)
+    kinds = "test_schema", "test_autograd_registration", "test_faketensor"
+    torch.library.opcheck(_batch.sum_of_scores_operator, call, test_utils=kinds)
+    total, gradients = _batch.sum_of_scores_operator(*call)
+    assert [x.shape for x in gradients] == [x.shape if wanted else (0,) for x in items]
+    if wanted:
+        for x, by_x in zip(torch.autograd.grad(3 * total, items), gradients, strict=True):
+            torch.testing.assert_close(x, 3 * by_x)
+
+
 def test_compiled_scores_of_classes_refuse_labels_without_pairs():
     loss = torch.compile(losses.NegativeMLS(), fullgraph=True, backend="eager")
     with pytest.raises(ValueError, match=r"^NegativeMLS: labels are all different, expected"):

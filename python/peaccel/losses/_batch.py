@@ -102,9 +102,8 @@ def different_classes(owner: str, labels: Tensor) -> Tensor:
     return different
 
 
-def listed(owner: str, same: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Rows and columns [M] of the pairs in a mask [N, N] of those of one class: all of them where the mask may not be
-    read, the only form whose memory is that of all triplets, with which of these are in it.
+def listed(owner: str, same: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Rows and columns [M] of the pairs in a mask [N, N] of those of one class; None where the mask may not be read.
 
     Raises
     ------
@@ -112,11 +111,10 @@ def listed(owner: str, same: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         No pair is of one class, or all are.
     """
     if not may_look(same):
-        rows = torch.arange(len(same), device=same.device)
-        return rows[:, None].expand_as(same).flatten(), rows.expand_as(same).flatten(), same.flatten()
+        return None
     rows, columns = same.nonzero(as_tuple=True)  # a GPU is waited for once
     _require_count(owner, len(rows), len(same))
-    return rows, columns, None
+    return rows, columns
 
 
 def mean_of(values: Tensor, counted: Tensor) -> Tensor:
@@ -159,15 +157,13 @@ def mean_score_of_classes(
     ValueError
         No two labels are equal; of a costly score also if all are.
     """
-    if on_gpu(labels) and not (costly and may_look(labels)):
-        return mean_score_of_pairs(d, pairs_of_one_class(owner, labels).triu(), score, costly=costly)
+    if on_gpu(labels) and not (costly and may_look(labels) and not _draws(d, score)):
+        same = same_class_pairs(labels)
+        require_pairs(owner, same, of_two=costly)
+        return mean_score_of_pairs(d, same.triu(), score, costly=costly, few=True)
     if torch.compiler.is_compiling():
-        planned = plan(d, d, score, detach=False)
-        items, draws = list(planned.inputs.arrays), planned.inputs.draws
-        seed, n = (None, 0) if draws is None else (draws.seed, draws.n)
-        wanted = torch.is_grad_enabled()
         of_op: tuple[Tensor, list[Tensor]]
-        of_op = mean_score_operator(owner, planned.pair.op.name, items, seed, n, labels, wanted)
+        of_op = mean_score_operator(owner, *_arguments(d, score), labels, torch.is_grad_enabled())
         return of_op[0]
     candidates = _candidates_of_classes(owner, labels)
     if costly and candidates.shape[1] == len(labels):
@@ -208,6 +204,21 @@ def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
 # -- as an operator ----------------------------------------------------------------------------------------------------
 
 
+def _op_and_inputs(op: str, items: list[Tensor], seed: Tensor | None, n: int) -> tuple[Any, ops.Inputs]:
+    """The op of a name, and its inputs."""
+    record = next(record for record in ops.OPS if record.name == op)
+    mu1, uncertainty1, mu2, uncertainty2, shared = items
+    draws = None if seed is None else ops.Draws(seed, n)
+    return record, ops.Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
+
+
+def _arguments(d: Distribution, score: str | Score) -> tuple[str, list[Tensor], Tensor | None, int]:
+    """Those of `_op_and_inputs`, for a set with itself."""
+    planned = plan(d, d, score, detach=False)
+    seed, n, *_ = planned.inputs.draws or (None, 0)
+    return planned.pair.op.name, list(planned.inputs.arrays), seed, n
+
+
 def _mean_and_gradients(
     owner: str, op: str, items: list[Tensor], seed: Tensor | None, n: int, labels: Tensor, wanted: bool
 ) -> tuple[Tensor, list[Tensor]]:
@@ -215,17 +226,27 @@ def _mean_and_gradients(
 
     The pairs are listed once for both.
     """
-    record: Any = next(record for record in ops.OPS if record.name == op)
-    mu1, uncertainty1, mu2, uncertainty2, shared = items
-    draws = None if seed is None else ops.Draws(seed, n)
-    inputs = ops.Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
+    record, inputs = _op_and_inputs(op, items, seed, n)
     candidates = _candidates_of_classes(owner, labels)
     counted = candidates >= 0
     mean = mean_of(ops.score(record, inputs, candidates), counted)
     if not wanted:
         return mean, [x.new_empty(0) for x in items]
-    weights = (counted / counted.sum().clamp(min=1)).to(mu1.dtype)
+    weights = (counted / counted.sum().clamp(min=1)).to(items[0].dtype)
     return mean, list(ops.score_backward(record, weights, inputs, candidates))
+
+
+def _sum_and_gradients(
+    op: str, items: list[Tensor], seed: Tensor | None, n: int, weights: Tensor, few: bool, wanted: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """The sum of weights * scores of pairs i < j, and its gradients as those of `_mean_and_gradients`.
+
+    Draws and their products are made once for both, and without the pairs i > j.
+    """
+    record, inputs = _op_and_inputs(op, items, seed, n)
+    scores, gradients = ops.scores_and_gradients(record, weights, inputs, few=few, wanted=wanted)
+    total = (weights * scores.masked_fill(weights == 0, 0)).sum()
+    return total, [x.new_empty(0) for x in items] if gradients is None else list(gradients)
 
 
 mean_score_operator = torch.library.custom_op(
@@ -237,34 +258,65 @@ mean_score_operator = torch.library.custom_op(
 )
 
 
-@mean_score_operator.register_fake
-def _shapes(owner: str, op: str, items: list[Tensor], *others: Any) -> tuple[Tensor, list[Tensor]]:
+sum_of_scores_operator = torch.library.custom_op(
+    "peaccel::sum_of_scores",
+    _sum_and_gradients,
+    mutates_args=(),
+    schema="(str op, Tensor[] items, Tensor? seed, int n, Tensor weights, bool few, bool wanted) -> (Tensor, Tensor[])",
+)
+
+
+@sum_of_scores_operator.register_fake
+def _shapes_of_sum(op: str, items: list[Tensor], *others: Any) -> tuple[Tensor, list[Tensor]]:
     *_, wanted = others
     return items[0].new_empty(()), [x.new_empty(x.shape if wanted else 0) for x in items]
+
+
+@mean_score_operator.register_fake
+def _shapes(owner: str, *of_sum: Any) -> tuple[Tensor, list[Tensor]]:
+    return _shapes_of_sum(*of_sum)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, list[Tensor]]) -> None:
     _, gradients = output
     ctx.save_for_backward(*gradients)
+    ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, weight: Tensor, _: Any) -> tuple[Any, ...]:
-    return None, None, [weight * x for x in ctx.saved_tensors], None, None, None, None
+    return None, [weight * x for x in ctx.saved_tensors], None, None, None, None, None
 
 
-mean_score_operator.register_autograd(_differentiate, setup_context=_save)
+def _differentiate_mean(ctx: Any, *weights: Any) -> tuple[Any, ...]:
+    return None, *_differentiate(ctx, *weights)[:-1]
+
+
+sum_of_scores_operator.register_autograd(_differentiate, setup_context=_save)
+mean_score_operator.register_autograd(_differentiate_mean, setup_context=_save)
 
 
 # -- all pairs ---------------------------------------------------------------------------------------------------------
 
 
-def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score, *, costly: bool = False) -> Tensor:
-    """The mean score of the pairs in a mask [N, N]; on the CPU, and of a costly score, the others are not computed,
-    unless it compares draws, which a GPU multiplies in less time."""
-    if on_gpu(pairs) and (not costly or get(score).pair(d.kind, d.kind).op.sampled):
+def mean_score_of_pairs(
+    d: Distribution, pairs: Tensor, score: str | Score, *, costly: bool = False, few: bool = False
+) -> Tensor:
+    """The mean score of the pairs in a mask [N, N], of costly ones i < j alone; on the CPU, and of a costly score,
+    the others are not computed, unless it compares draws, which a GPU multiplies in less time if not ``few`` count."""
+    if on_gpu(pairs) and costly and _draws(d, score):
+        weights = pairs.to(d.mu.dtype) / pairs.sum().clamp(min=1)
+        of_op: tuple[Tensor, list[Tensor]]
+        of_op = sum_of_scores_operator(*_arguments(d, score), weights, few, torch.is_grad_enabled())
+        return of_op[0]
+    if on_gpu(pairs) and not costly:
         return mean_of(retrieval.pairwise(d, d, score), pairs)
     every = torch.arange(len(pairs), device=pairs.device).expand_as(pairs)
     return mean_of(retrieval.rescore(d, d, every.masked_fill(~pairs, -1), score), pairs)
+
+
+def _draws(d: Distribution, score: str | Score) -> bool:
+    """Whether a score of items like these compares draws."""
+    return bool(get(score).pair(d.kind, d.kind).op.sampled)
 
 
 def unit_means(d: Distribution) -> Point:

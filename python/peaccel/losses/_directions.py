@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from peaccel.ops._dispatch import transformed
 
-__all__ = ["directions"]
+__all__ = ["directions", "directions_and_lengths"]
 
 LEAST = 1e-12
 """The length by which shorter rows are divided, as torch's `normalize` does."""
@@ -19,10 +19,15 @@ LEAST = 1e-12
 def directions(x: Tensor) -> Tensor:
     """The rows [N, D] scaled to length 1, those of 0 remain: torch's `normalize`, whose gradient takes three times as
     many operators. It is used where these are fused, in compiled functions, and under transforms."""
+    return directions_and_lengths(x)[0]
+
+
+def directions_and_lengths(x: Tensor) -> tuple[Tensor, Tensor]:
+    """`directions`, and the lengths [N] of the rows."""
     if torch.compiler.is_compiling() or transformed(x):
-        return normalize(x)
-    units: Tensor = _Directions.apply(x)[0]
-    return units
+        return normalize(x), torch.linalg.vector_norm(x, dim=1)
+    units, lengths = _Directions.apply(x)
+    return units, lengths[:, 0]
 
 
 class _Directions(torch.autograd.Function):

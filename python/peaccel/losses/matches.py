@@ -46,8 +46,7 @@ class HIB(PairLoss[Normal]):
     -----
     The paper and its followers do not say how they average. Means over either kind of pairs, each half, are those of
     the code above: otherwise the many pairs of two classes decide alone. Pairs are scored once each, not in both
-    orders (by draws on a GPU in both), 64 quadrature nodes or n^2 distances a pair; no N x N matrix holds more than
-    numbers.
+    orders, 64 quadrature nodes or n^2 distances a pair; no N x N matrix holds more than numbers.
 
     References
     ----------

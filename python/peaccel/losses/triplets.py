@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from peaccel import scores
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
@@ -38,26 +39,35 @@ __all__ = ["BayesianTriplet", "Triplet", "TripletRegression"]
 
 
 class Triplets(NamedTuple):
-    """All triplets of a batch."""
+    """All triplets of a batch: M pairs of one class, or where they may not be listed all N x N, with each item.
 
-    anchors: Tensor
-    """[M], rows of the anchors of all pairs of one class, or of all pairs."""
-    positives: Tensor
-    """[M], rows of the positives."""
+    The gradient of an embedding sorts no rows, as that of an index does on a GPU.
+    """
+
+    pairs: tuple[Tensor, Tensor] | None
+    """[M], rows of the anchors and of the positives; None of all pairs."""
     negative: Tensor
-    """[M, N] bool: which items are of another class, beside a pair of one class."""
+    """[M, N] or [N, N, N] bool: which items are of another class, beside a pair of one class."""
 
     def near(self, x: Tensor) -> Tensor:
-        """The entries [M, 1] of a matrix [N, N] for anchor and positive."""
-        return x[self.anchors, self.positives, None]
+        """The entries [M, 1] or [N, N, 1] of a matrix [N, N] for anchor and positive."""
+        return x[..., None] if self.pairs is None else x[*self.pairs, None]
 
     def far(self, x: Tensor) -> Tensor:
-        """The entries [M, N] of a matrix [N, N] for anchor and negative."""
-        return x[self.anchors]
+        """The entries [M, N] or [N, 1, N] of a matrix [N, N] for anchor and negative."""
+        return x[:, None] if self.pairs is None else embedding(self.pairs[0], x)
 
     def apart(self, x: Tensor) -> Tensor:
-        """The entries [M, N] of a matrix [N, N] for positive and negative."""
-        return x[self.positives]
+        """The entries [M, N] or [N, N] of a matrix [N, N] for positive and negative."""
+        return x if self.pairs is None else embedding(self.pairs[1], x)
+
+    def anchor(self, x: Tensor) -> Tensor:
+        """Numbers or rows of the anchors, [M, 1] or [N, 1, 1] of them."""
+        return x[:, None, None] if self.pairs is None else x[self.pairs[0], None]
+
+    def positive(self, x: Tensor) -> Tensor:
+        """Numbers or rows of the positives, [M, 1] or [N, 1] of them."""
+        return x[:, None] if self.pairs is None else x[self.pairs[1], None]
 
 
 def triplets_of(owner: str, labels: Tensor) -> Triplets:
@@ -68,9 +78,9 @@ def triplets_of(owner: str, labels: Tensor) -> Triplets:
     ValueError
         There are none.
     """
-    anchors, positives, counted = listed(owner, same_class_pairs(labels))
-    negative = labels[anchors, None] != labels
-    return Triplets(anchors, positives, negative if counted is None else negative & counted[:, None])
+    same = same_class_pairs(labels)
+    different, pairs = labels[:, None] != labels, listed(owner, same)
+    return Triplets(pairs, same[..., None] & different[:, None] if pairs is None else different[pairs[0]])
 
 
 class Triplet(PairLoss[Distribution]):
@@ -195,8 +205,7 @@ class TripletRegression(Loss[Normal]):
     def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic",))
         triplets, var = triplets_of("TripletRegression", labels), d.var.double()
-        pair = var[triplets.anchors] + var[triplets.positives]
-        shared = (pair[:, None] + var) / 3
+        shared = (triplets.anchor(var) + triplets.positive(var) + var) / 3
         values = _hinges(d, triplets, self.margin) / (2 * shared) + shared.log() / 2
         return mean_of(values, triplets.negative).to(d.mu.dtype)
 
@@ -406,32 +415,30 @@ def _variances(d: Any) -> Tensor:
 
 
 def _of_isotropic(dim: int, var: Tensor, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
-    """Mean and variance of tau, from variances [N]."""
-    near, far, apart = triplets.near(squares), triplets.far(squares), triplets.apart(squares)
-    v_a, v_p, v_n = var[triplets.anchors, None], var[triplets.positives, None], var
-    of_variances = 2 * dim * (v_p**2 + v_n**2 + 2 * v_a * (v_p + v_n))
-    return near - far + dim * (v_p - v_n), of_variances + 4 * (v_p * near + v_n * far + v_a * apart)
+    """Mean and variance of tau, from variances [N]: all but the last term are of an anchor's pairs with p or with n."""
+    of_mean = squares + dim * var
+    of_variance = var * (2 * dim * (var + 2 * var[:, None]) + 4 * squares)
+    near, far, apart = triplets.near(of_variance), triplets.far(of_variance), triplets.apart(squares)
+    return triplets.near(of_mean) - triplets.far(of_mean), near + far + 4 * triplets.anchor(var) * apart
 
 
 def _of_diagonal(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
-    """Mean and variance of tau, from variances [N, D]."""
+    """Mean and variance of tau, from variances [N, D], as `_of_isotropic`."""
     mu, var = d.mu - d.mu.detach().mean(0), d.var  # centred, since less cancels near 0
-    trace, products = var.sum(1), var @ var.T
-    # weighted[i, j] = sum of v_i (mu_i - mu_j)^2
-    weighted = (var * mu**2).sum(1, keepdim=True) - 2 * (var * mu) @ mu.T + var @ (mu**2).T
-    a, p = triplets.anchors, triplets.positives
+    of_mean, products, spread = squares + var.sum(1), var @ var.T, var @ (mu**2).T
+    # weighted[i, j] = sum of v_j (mu_i - mu_j)^2
+    weighted = (var * mu**2).sum(1) - 2 * mu @ (var * mu).T + spread.T
+    of_variance = 2 * products.diagonal() + 4 * (products + weighted)
     # The sum of v_a (p - n)^2 has three items in it, but only pairs are multiplied by items.
-    v_a, mu_p = var[a], mu[p]
-    apart = (v_a * mu_p**2).sum(1, keepdim=True) - 2 * (v_a * mu_p) @ mu.T + (var @ (mu**2).T)[a]
-    square = products.diagonal()
-    of_variances = 2 * square[p, None] + 2 * square + 4 * (triplets.near(products) + products[a])
-    mean = triplets.near(squares) - triplets.far(squares) + trace[p, None] - trace
-    return mean, of_variances + 4 * (weighted[p, a, None] + weighted.T[a] + apart)
+    v_a, mu_p = triplets.anchor(var), triplets.positive(mu)
+    apart = (v_a * mu_p**2).sum(-1) - 2 * ((v_a * mu_p) @ mu.T).squeeze(-2) + triplets.far(spread)
+    near, far = triplets.near(of_variance), triplets.far(of_variance)
+    return triplets.near(of_mean) - triplets.far(of_mean), near + far + 4 * apart
 
 
 def _of_vmf(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
     """Mean and variance of tau, for draws of von Mises-Fisher distributions."""
     spread = spread_on_sphere(d.dim, d.kappa)
-    a, p = (Spread(*(x[rows, None] for x in spread)) for rows in (triplets.anchors, triplets.positives))
+    a, p = (Spread(*map(of, spread)) for of in (triplets.anchor, triplets.positive))
     near, far, apart = triplets.near(squares), triplets.far(squares), triplets.apart(squares)
     return moments_on_sphere(d.dim, a, p, spread, near, far, apart)

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear, normalize
+from torch.nn.functional import embedding, linear, normalize
 
 from peaccel import special
 from peaccel.distributions import Point, VonMisesFisher
 from peaccel.distributions.sample import sample
 from peaccel.heads import from_embedding
 from peaccel.losses._batch import require_labels
+from peaccel.losses._directions import directions_and_lengths
 from peaccel.losses.base import Loss, first_row, require_kind
 
 __all__ = ["VMFLoss"]
@@ -131,15 +132,15 @@ class VMFLoss(Loss[Point | VonMisesFisher]):
             d = from_embedding(self.alpha.to(d.mu.dtype) * d.mu)
         weight, scale = self.weight.to(d.mu.dtype), self.log_scale.to(d.mu.dtype).exp()
         draws = sample(d, self.samples, seed, first_row=first_row(len(d))).flatten(0, 1)
-        of_labels = from_embedding(weight[labels])
-        cosines: Tensor = (d.mu * of_labels.mu).sum(1) * mean_length(d)
+        units, lengths = directions_and_lengths(weight)
         partition: Tensor
         if self.deterministic_classes:
-            partition = linear(scale * draws, normalize(weight)).logsumexp(1).mean()
+            means, partition = units, linear(scale * draws, units).logsumexp(1).mean()
         else:
-            cosines = cosines * mean_length(of_labels)
-            log_norms = special.vmf_log_norm(dim, torch.linalg.vector_norm(weight, dim=1))
-            partition = _LogPartition.apply(scale * draws, weight, log_norms)
+            means = units * mean_length(dim, lengths)[:, None]
+            partition = _LogPartition.apply(scale * draws, weight, special.vmf_log_norm(dim, lengths))
+        # The gradient of an embedding sorts no labels.
+        cosines: Tensor = (d.mu * embedding(labels, means)).sum(1) * mean_length(dim, d.kappa)
         return partition - (scale * cosines).mean()
 
     @torch.no_grad()
@@ -173,9 +174,9 @@ class VMFLoss(Loss[Point | VonMisesFisher]):
         return torch.cat(found)
 
 
-def mean_length(d: VonMisesFisher) -> Tensor:
+def mean_length(dim: int, kappa: Tensor) -> Tensor:
     """A_D(kappa), the length of each distribution's mean."""
-    length: Tensor = special.iv_ratio(d.dim / 2, d.kappa)
+    length: Tensor = special.iv_ratio(dim / 2, kappa)
     return length
 
 

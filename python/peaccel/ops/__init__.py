@@ -6,7 +6,16 @@ import sys
 
 from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers
 from peaccel.ops._definitions import Draws, Inputs, Op, PairOp, SampleOp, records
-from peaccel.ops._dispatch import Kernels, elementwise, enable_torch, kernels_of, sample, score, score_backward
+from peaccel.ops._dispatch import (
+    Kernels,
+    elementwise,
+    enable_torch,
+    kernels_of,
+    sample,
+    score,
+    score_backward,
+    scores_and_gradients,
+)
 
 __all__ = [
     "OPS",
@@ -27,6 +36,7 @@ __all__ = [
     "samplers",
     "score",
     "score_backward",
+    "scores_and_gradients",
 ]
 
 OPS = records()

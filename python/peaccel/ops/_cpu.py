@@ -19,6 +19,7 @@ __all__ = [
     "score",
     "score_backward",
     "score_saving",
+    "scores_and_gradients",
     "search",
 ]
 
@@ -83,6 +84,14 @@ def score_backward(
     arguments = as_stored(weights), inputs, candidates, pairwise, wanted
     _numpy.score_backward(op, *arguments, saved=_stored(saved), out=memory)
     return out
+
+
+def scores_and_gradients(
+    op: PairOp, weights: Array, inputs: Inputs, few: bool, wanted: bool
+) -> tuple[Array, Gradients | None]:
+    """As `_cuda.scores_and_gradients`, of all pairs."""
+    gradients = score_backward(op, weights, inputs, None, True) if wanted else None
+    return score(op, inputs, None, True), gradients
 
 
 def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int, codes: Numpy | None = None) -> tuple[Array, Array]:

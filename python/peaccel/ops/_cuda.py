@@ -6,7 +6,6 @@ has run before. Nothing here waits for the device.
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ __all__ = [
     "score",
     "score_backward",
     "score_saving",
+    "scores_and_gradients",
     "search",
 ]
 
@@ -198,16 +198,26 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise:
     inputs = _inputs(op, inputs, candidates=candidates)
     candidates = None if candidates is None else candidates.contiguous()
     out = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
-    asked = None if candidates is None else memory(candidates)
-    (rows, columns), made = (1, *out.shape)[-2:], _made(op, inputs, out.numel())
-    per_item = _per_item(op, inputs, out.numel())
+    made, per_item = _made(op, inputs, out.numel()), _per_item(op, inputs, out.numel())
     if pairwise and candidates is None and _multiplies(op, inputs, made, per_item):
         return _AllDraws(op, inputs, made, per_item).scores(out)
+    return _one_by_one(op, inputs, made, per_item, candidates, out)
+
+
+def _one_by_one(
+    op: PairOp,
+    inputs: Inputs,
+    made: Sequence[Array | None],
+    per_item: Sequence[Array | None],
+    candidates: Array | None,
+    out: Array,
+) -> Array:
+    """The scores of the pairs that ``out`` has places for, to it."""
+    asked = None if candidates is None else memory(candidates)
+    rows, columns = (1, *out.shape)[-2:]
     draws = _Drawing(op, inputs, rows, columns, made)
-    per_item_memories = _memories_or_none(per_item)
-    _core.cuda_score(
-        op.name, place(out), _memories(listed(inputs)), draws.memory, per_item_memories, asked, memory(out)
-    )
+    items = _memories(listed(inputs)), draws.memory, _memories_or_none(per_item)
+    _core.cuda_score(op.name, place(out), *items, asked, memory(out))
     return out
 
 
@@ -228,11 +238,27 @@ def score_backward(
     saved: Array | None = None,
 ) -> Gradients:
     """As `_numpy.score_backward`; ``saved`` are inner products of all pairs, or empty."""
-    torch: Any = sys.modules["torch"]
     if op.one_product and pairwise and candidates is None:
         return _backward_by_products(op, weights, inputs, wanted, saved)
     inputs = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
     weights = weights.contiguous()
+    made, per_item = _made(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
+    if pairwise and candidates is None and _multiplies(op, inputs, made, per_item):
+        return _AllDraws(op, inputs, made, per_item).gradients(weights, wanted)
+    return _gradients_one_by_one(op, inputs, made, per_item, candidates, weights, wanted)
+
+
+def _gradients_one_by_one(
+    op: PairOp,
+    inputs: Inputs,
+    made: Sequence[Array | None],
+    per_item: Sequence[Array | None],
+    candidates: Array | None,
+    weights: Array,
+    wanted: int,
+) -> Gradients:
+    """The gradients of sum(weights * scores) of pairs; a weight of 0 costs next to nothing."""
+    torch: Any = sys.modules["torch"]
     asked, lists = None, None
     if candidates is not None:
         # The pairs of each gallery row, in order, as consecutive lists; pairs without a row (-1) come before the first.
@@ -240,9 +266,6 @@ def score_backward(
         rows, places = candidates.reshape(-1).sort(stable=True)
         offsets = torch.searchsorted(rows, torch.arange(len(inputs.mu2) + 1, device=rows.device))
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
-    made, per_item = _made(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
-    if pairwise and candidates is None and _multiplies(op, inputs, made, per_item):
-        return _AllDraws(op, inputs, made, per_item).gradients(weights, wanted)
     out, sides, drawing = _gradients(inputs, _sides(wanted)), [], []
     for side in _sides(wanted):
         drawing.append(_Drawing(op, inputs, len(out[side][0]), None, made))
@@ -253,6 +276,26 @@ def score_backward(
     items = _memories(listed(inputs)), _memories_or_none(per_item)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides, None)
     return _joined(out, wanted)
+
+
+def scores_and_gradients(
+    op: PairOp, weights: Array, inputs: Inputs, few: bool, wanted: bool
+) -> tuple[Array, Gradients | None]:
+    """Scores of the pairs i < j of one set that have a weight [N, N], and, if wanted, the gradients of
+    sum(weights * scores).
+
+    A few pairs are compared one by one; of many, draws are multiplied, but for those of i > j.
+    """
+    torch: Any = sys.modules["torch"]
+    inputs, weights = _inputs(op, inputs, weights=weights).mapped(lambda x: x.contiguous()), weights.contiguous()
+    made, per_item = _made(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
+    out, every = weights.new_zeros(weights.shape), _core.EVERY_GRADIENT
+    if not few and _multiplies(op, inputs, made, per_item):
+        draws = _AllDraws(op, inputs, made, per_item, above=True)
+        return draws.scores(out), draws.gradients(weights, every) if wanted else None
+    rows = torch.arange(len(weights), device=weights.device).expand_as(weights).masked_fill(weights == 0, -1)
+    _one_by_one(op, inputs, made, per_item, rows, out)
+    return out, _gradients_one_by_one(op, inputs, made, per_item, None, weights, every) if wanted else None
 
 
 def _sides(wanted: int) -> list[int]:
@@ -382,12 +425,19 @@ _ByDraws = tuple[list[Array | None], list[Array], Array | None, Array | None]
 
 
 class _AllDraws:
-    """All pairs of a score that compares draws: a library multiplies the draws [n, N, D] of both sides tile by tile."""
+    """All pairs of a score that compares draws, or of one set those ``above`` the diagonal: a library multiplies the
+    draws [n, N, D] of both sides tile by tile."""
 
     def __init__(
-        self, op: PairOp, inputs: Inputs, made: Sequence[Array | None], per_item: Sequence[Array | None]
+        self,
+        op: PairOp,
+        inputs: Inputs,
+        made: Sequence[Array | None],
+        per_item: Sequence[Array | None],
+        above: bool = False,
     ) -> None:
         torch: Any = sys.modules["torch"]
+        self.above = above
         self.op, self.inputs, self.made, self.per_item = op, inputs, made, per_item
         mu = inputs.mu1, inputs.mu2
         self.z = [x[None] if z is None else z for x, z in zip(mu, made, strict=True)]
@@ -407,10 +457,17 @@ class _AllDraws:
         """Rows of the queries and of the gallery, which begin at multiples of 32."""
         (n, queries, _), (m, gallery, _) = (z.shape for z in self.z)
         pairs = TILE // (n * m * len(self.left) * self.z[0].element_size())
-        columns = min(gallery, max(pairs // min(queries, 128) // 32 * 32, 32))
-        rows = max(min(pairs // columns, ROWS) // 32 * 32, 32)
-        for q, g in itertools.product(range(0, queries, rows), range(0, gallery, columns)):
-            yield slice(q, min(q + rows, queries)), slice(g, min(g + columns, gallery))
+        most = max(pairs // min(queries, 128) // 32 * 32, 32)
+        start = 0
+        while start < queries:
+            first = start if self.above else 0
+            left = gallery - first
+            parts = -(-left // most)  # of about one length
+            columns = min(left, -(-left // (32 * parts)) * 32)
+            rows = max(min(pairs // columns, ROWS) // 32 * 32, 32)
+            for begin in range(first, gallery, columns):
+                yield slice(start, min(start + rows, queries)), slice(begin, min(begin + columns, gallery))
+            start += rows
 
     def _fold(self, tile: tuple[slice, slice], out: Memory | None, weights: Any) -> list[Array]:
         """The scores of a tile, or with weights the factors of its gradients, which are returned."""
@@ -476,11 +533,16 @@ class _AllDraws:
         torch: Any = sys.modules["torch"]
         (n, queries, _), (m, gallery, _) = (z.shape for z in self.z)
         words, tiles, distances = -(-gallery // 32), -(-queries // 32), self.op.compares == "distances"
-        marks = [weights.new_empty(shape, dtype=torch.int32) for shape in ((queries, words), (tiles, gallery))]
-        line = tiles, words, _core.cuda_warps(m), 2
-        columns = weights.new_empty((tiles, m, gallery), dtype=torch.float64)
-        rows = columns.new_empty((words, n, queries)) if distances else None
-        by_line = columns.new_empty(line) if self.inputs.shared.numel() == 2 else None
+        made = torch.zeros if self.above else torch.empty  # of pairs that no tile has, zeros
+        marks = [
+            made(shape, dtype=torch.int32, device=weights.device) for shape in ((queries, words), (tiles, gallery))
+        ]
+
+        def sums(*shape: int) -> Array:
+            return made(shape, dtype=torch.float64, device=weights.device)
+
+        columns, rows = sums(tiles, m, gallery), sums(words, n, queries) if distances else None
+        by_line = sums(tiles, words, _core.cuda_warps(m), 2) if self.inputs.shared.numel() == 2 else None
         asked = memory(weights), _memories(marks), *_memories_or_none((rows, columns, by_line))
         left, right = ([_finite(x) for x in side] for side in (self.left, self.right))
         by_left: list[Any] = [None] * len(left)

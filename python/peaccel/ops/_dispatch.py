@@ -26,6 +26,7 @@ __all__ = [
     "sample",
     "score",
     "score_backward",
+    "scores_and_gradients",
     "transformed",
 ]
 
@@ -132,6 +133,15 @@ def score_backward(op: PairOp, weights: Array, inputs: Inputs, candidates: Array
     """The gradients of sum(weights * scores) of candidates, weights [Q, K], of tensors; they have none themselves."""
     gradients = _cuda.score_backward if _on_gpu(inputs.mu1) else _cpu.score_backward
     return gradients(op, weights, inputs, candidates)
+
+
+def scores_and_gradients(
+    op: PairOp, weights: Array, inputs: Inputs, *, few: bool, wanted: bool
+) -> tuple[Array, Gradients | None]:
+    """Scores [N, N] of pairs i < j of one set, those that have a weight, and the gradients of sum(weights * scores) if
+    they are wanted; ``few`` says that most have none. Other scores are any numbers."""
+    compute = (_cuda if _on_gpu(inputs.mu1) else _cpu).scores_and_gradients
+    return compute(op, weights, inputs, few, wanted)
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------
