@@ -62,13 +62,20 @@ struct NormalSampler {
             const T* const mu = row_of<T>(args.mu, pair.row);
             const T* const var = row_of<T>(args.uncertainty, pair.row);
             T* const to = out(pair);
+            const bool one = args.uncertainty.stored == 1;
             const T common = sqrt(var[0]);
             for (int t = 0; t < team.steps; ++t) {
                 const Normals<T> normals(address.normals(team.block(t)));
+                // All loads come first, without branches.
+                T means[Normals<T>::EACH], variances[Normals<T>::EACH];
                 for (int k = 0; k < team.EACH; ++k) {
                     const int d = team.index(t, k);
-                    if (valid && d < team.dim)
-                        to[d] = fma(args.uncertainty.stored == 1 ? common : sqrt(var[d]), normals.n[k], mu[d]);
+                    means[k] = d < team.dim ? mu[d] : T(0), variances[k] = !one && d < team.dim ? var[d] : T(1);
+                }
+                for (int k = 0; k < team.EACH; ++k) {
+                    const int d = team.index(t, k);
+                    const T x = fma(one ? common : sqrt(variances[k]), normals.n[k], means[k]);
+                    if (valid && d < team.dim) to[d] = x;
                 }
             }
         }

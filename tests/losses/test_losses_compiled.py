@@ -79,7 +79,7 @@ def test_the_operator_of_scores_of_classes_is_one(score, wanted):
     planned = plan(d, d, score, detach=False)
     seed, n, _ = planned.inputs.draws or (None, 0, 0)
     items = [x.detach().requires_grad_(wanted) for x in planned.inputs.arrays]
-    call = ("A", planned.pair.op.name, items, seed, n, UNEVEN, wanted)
+    call = (planned.pair.op.name, items, seed, n, UNEVEN, "A", wanted)
     # The check of traced gradients, which those above stand for, fails for tensors in lists: it reads their .grad.
     kinds = "test_schema", "test_autograd_registration", "test_faketensor"
     torch.library.opcheck(_batch.mean_score_operator, call, test_utils=kinds)

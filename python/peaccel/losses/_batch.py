@@ -163,7 +163,7 @@ def mean_score_of_classes(
         return mean_score_of_pairs(d, same.triu(), score, costly=costly, few=True)
     if torch.compiler.is_compiling():
         of_op: tuple[Tensor, list[Tensor]]
-        of_op = mean_score_operator(owner, *_arguments(d, score), labels, torch.is_grad_enabled())
+        of_op = mean_score_operator(*_arguments(d, score), labels, owner, torch.is_grad_enabled())
         return of_op[0]
     candidates = _candidates_of_classes(owner, labels)
     if costly and candidates.shape[1] == len(labels):
@@ -220,7 +220,7 @@ def _arguments(d: Distribution, score: str | Score) -> tuple[str, list[Tensor], 
 
 
 def _mean_and_gradients(
-    owner: str, op: str, items: list[Tensor], seed: Tensor | None, n: int, labels: Tensor, wanted: bool
+    op: str, items: list[Tensor], seed: Tensor | None, n: int, labels: Tensor, owner: str, wanted: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """The mean score, and its gradients by the arrays of an op's inputs if they are wanted, else nothing of these.
 
@@ -254,7 +254,7 @@ mean_score_operator = torch.library.custom_op(
     _mean_and_gradients,
     mutates_args=(),
     device_types="cpu",
-    schema="(str owner, str op, Tensor[] items, Tensor? seed, int n, Tensor labels, bool wanted) -> (Tensor, Tensor[])",
+    schema="(str op, Tensor[] items, Tensor? seed, int n, Tensor labels, str owner, bool wanted) -> (Tensor, Tensor[])",
 )
 
 
@@ -266,15 +266,9 @@ sum_of_scores_operator = torch.library.custom_op(
 )
 
 
-@sum_of_scores_operator.register_fake
-def _shapes_of_sum(op: str, items: list[Tensor], *others: Any) -> tuple[Tensor, list[Tensor]]:
+def _shapes(op: str, items: list[Tensor], *others: Any) -> tuple[Tensor, list[Tensor]]:
     *_, wanted = others
     return items[0].new_empty(()), [x.new_empty(x.shape if wanted else 0) for x in items]
-
-
-@mean_score_operator.register_fake
-def _shapes(owner: str, *of_sum: Any) -> tuple[Tensor, list[Tensor]]:
-    return _shapes_of_sum(*of_sum)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, list[Tensor]]) -> None:
@@ -287,12 +281,9 @@ def _differentiate(ctx: Any, weight: Tensor, _: Any) -> tuple[Any, ...]:
     return None, [weight * x for x in ctx.saved_tensors], None, None, None, None, None
 
 
-def _differentiate_mean(ctx: Any, *weights: Any) -> tuple[Any, ...]:
-    return None, *_differentiate(ctx, *weights)[:-1]
-
-
-sum_of_scores_operator.register_autograd(_differentiate, setup_context=_save)
-mean_score_operator.register_autograd(_differentiate_mean, setup_context=_save)
+for operator in (mean_score_operator, sum_of_scores_operator):
+    operator.register_fake(_shapes)
+    operator.register_autograd(_differentiate, setup_context=_save)
 
 
 # -- all pairs ---------------------------------------------------------------------------------------------------------

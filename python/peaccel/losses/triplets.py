@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from peaccel import scores
+from peaccel import scores, special
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
 from peaccel.distributions.triplet_probability import Spread, moments_on_sphere, spread_on_sphere
 from peaccel.losses._batch import (
@@ -291,7 +291,7 @@ class BayesianTriplet(Loss[Normal | VonMisesFisher]):
             mean, var = _of_diagonal(wide, squares, triplets)
         else:
             mean, var = _of_isotropic(wide.dim, _variances(wide), squares, triplets)
-        log_probability = torch.special.log_ndtr((-self.margin - mean) / var.sqrt())
+        log_probability: Tensor = special.log_ndtr((-self.margin - mean) * var.rsqrt())
         counted = triplets.negative
         if self.only_violating:
             counted = counted & (triplets.near(squares) - triplets.far(squares) > -self.margin)
@@ -418,8 +418,9 @@ def _of_isotropic(dim: int, var: Tensor, squares: Tensor, triplets: Triplets) ->
     """Mean and variance of tau, from variances [N]: all but the last term are of an anchor's pairs with p or with n."""
     of_mean = squares + dim * var
     of_variance = var * (2 * dim * (var + 2 * var[:, None]) + 4 * squares)
-    near, far, apart = triplets.near(of_variance), triplets.far(of_variance), triplets.apart(squares)
-    return triplets.near(of_mean) - triplets.far(of_mean), near + far + 4 * triplets.anchor(var) * apart
+    near, far = triplets.near(of_variance), triplets.far(of_variance)
+    of_three = torch.addcmul(near + far, 4 * triplets.anchor(var), triplets.apart(squares))
+    return triplets.near(of_mean) - triplets.far(of_mean), of_three
 
 
 def _of_diagonal(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:

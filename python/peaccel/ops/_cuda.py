@@ -292,7 +292,7 @@ def scores_and_gradients(
     out, every = weights.new_zeros(weights.shape), _core.EVERY_GRADIENT
     if not few and _multiplies(op, inputs, made, per_item):
         draws = _AllDraws(op, inputs, made, per_item, above=True)
-        return draws.scores(out), draws.gradients(weights, every) if wanted else None
+        return (out, draws.gradients(weights, every, out)) if wanted else (draws.scores(out), None)
     rows = torch.arange(len(weights), device=weights.device).expand_as(weights).masked_fill(weights == 0, -1)
     _one_by_one(op, inputs, made, per_item, rows, out)
     return out, _gradients_one_by_one(op, inputs, made, per_item, None, weights, every) if wanted else None
@@ -469,18 +469,21 @@ class _AllDraws:
                 yield slice(start, min(start + rows, queries)), slice(begin, min(begin + columns, gallery))
             start += rows
 
-    def _fold(self, tile: tuple[slice, slice], out: Memory | None, weights: Any) -> list[Array]:
-        """The scores of a tile, or with weights the factors of its gradients, which are returned."""
+    def _products(self, tile: tuple[slice, slice]) -> list[Array]:
+        """The products of a tile."""
         torch: Any = sys.modules["torch"]
+        q, g = tile
+        return [torch.mm(_block(a, q), _block(b, g).T) for a, b in zip(self.left, self.right, strict=True)]
+
+    def _fold(self, tile: tuple[slice, slice], products: list[Array], out: Array | None, weights: Any = None) -> None:
+        """Writes the scores of a tile of products, or with weights the factors of its gradients in place of these."""
         inputs, (q, g) = self.inputs, tile
-        products = [torch.mm(_block(a, q), _block(b, g).T) for a, b in zip(self.left, self.right, strict=True)]
         seed, n = inputs.draws[:2] if inputs.draws else (None, 1)
         draws = seed if seed is None else memory(seed), n, memory(inputs.mu1), _memories_or_none(self.made), None
         arrays, per_item = _memories(listed(inputs)), _memories_or_none(self.per_item)
         at = q.start, q.stop - q.start, g.start, g.stop - g.start
-        made = _memories(products), _memories(self.norms)
-        _core.cuda_fold(self.op.name, place(inputs.mu1), arrays, draws, per_item, at, *made, out, weights)
-        return products
+        made, to = (_memories(products), _memories(self.norms)), out if out is None else memory(out)
+        _core.cuda_fold(self.op.name, place(inputs.mu1), arrays, draws, per_item, at, *made, to, weights)
 
     def scores(self, out: Array) -> Array:
         """The scores [Q, G], to ``out``."""
@@ -489,14 +492,19 @@ class _AllDraws:
             means = [(z / length).mean(0) for z, length in zip(self.z, self._lengths(), strict=True)]
             return torch.mm(means[0], means[1].T, out=out).clamp_(-1, 1)
         for tile in self._tiles():
-            self._fold(tile, memory(out), None)
+            self._fold(tile, self._products(tile), out)
         return out
 
-    def gradients(self, weights: Array, wanted: int) -> Gradients:
-        """The gradients of sum(weights * scores)."""
+    def gradients(self, weights: Array, wanted: int, scores: Array | None = None) -> Gradients:
+        """The gradients of sum(weights * scores); the scores too, to ``scores`` if there is memory for them."""
         inputs, op, sides = self.inputs, self.op, _sides(wanted)
         out = _gradients(inputs, sides)
-        found = self._by_directions(weights) if op.compares == "directions" else self._by_products(weights, sides)
+        if op.compares == "directions":
+            found = self._by_directions(weights)
+            if scores is not None:
+                self.scores(scores)
+        else:
+            found = self._by_products(weights, sides, scores)
         by_draws, marks, by_line, by_kappa = found
         drawing = [_Drawing(op, inputs, len(out[side][0]), None, self.made, by_draws[side]) for side in sides]
         of_sides = [(side, of.memory, _memories(out[side])) for side, of in zip(sides, drawing, strict=True)]
@@ -527,7 +535,7 @@ class _AllDraws:
             by_draws.append((across / (length * len(unit))).masked_fill((by_mean == 0).all(-1, keepdim=True), 0))
         return by_draws, [], None, None
 
-    def _by_products(self, weights: Array, sides: Sequence[int]) -> _ByDraws:
+    def _by_products(self, weights: Array, sides: Sequence[int], scores: Array | None) -> _ByDraws:
         """The gradients by the draws of each side, the masks of the pairs that they lack, and the gradients by the
         shared numbers and by the uncertainties of classes, where there are any."""
         torch: Any = sys.modules["torch"]
@@ -548,8 +556,11 @@ class _AllDraws:
         by_left: list[Any] = [None] * len(left)
         by_right: list[Any] = [None] * len(right)
         for tile in self._tiles():
-            q, g = tile
-            for i, factors in enumerate(self._fold(tile, None, asked)):
+            (q, g), products = tile, self._products(tile)
+            if scores is not None:
+                self._fold(tile, products, scores)
+            self._fold(tile, products, None, asked)
+            for i, factors in enumerate(products):
                 if 0 in sides:
                     part = torch.mm(factors, _block(right[i], g))
                     by_left[i] = _added(by_left[i], part, q, left[i])

@@ -140,7 +140,7 @@ def scores_and_gradients(
 ) -> tuple[Array, Gradients | None]:
     """Scores [N, N] of pairs i < j of one set, those that have a weight, and the gradients of sum(weights * scores) if
     they are wanted; ``few`` says that most have none. Other scores are any numbers."""
-    compute = (_cuda if _on_gpu(inputs.mu1) else _cpu).scores_and_gradients
+    compute = _cuda.scores_and_gradients if _on_gpu(inputs.mu1) else _cpu.scores_and_gradients
     return compute(op, weights, inputs, few, wanted)
 
 
