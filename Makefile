@@ -195,6 +195,11 @@ sdist: | $(BIN)/maturin  ## build the source distribution into dist/
 test-wheel: wheel sdist  ## try wheel and sdist in bare environments, with the oldest and the newest of what they need (a quarter of an hour)
 	$(BIN)/python tools/try_wheel.py
 
+# Python's own memory leaks by design; a test's fibers have stacks that the sanitizer does not know.
+test-memory: build  ## run the kernels for GPUs on the host under the address sanitizer: what they read and write lies in memory (half an hour)
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:handle_segv=0 PEACCEL_ADDRESS_SANITIZER=1 \
+		$(BIN)/python -m pytest -n 2 -W ignore tests/cuda -k on_host
+
 test-aarch64: .venv/done  ## on an emulated aarch64: the Rust tests, and the bits of every kernel (five minutes)
 	tools/aarch64.sh $(BIN)/python
 

@@ -14,12 +14,14 @@ FAMILIES = sorted((ROOT / "cuda" / "families").iterdir())
 FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra")
 # Multiply-adds are written out where they matter; a compiler that adds some would hide where they are missing.
 KERNEL = ("-mfma", "-ffp-contract=off", "-Wno-unknown-pragmas", "-include", PRELUDE, "-x", "c++")
+if os.environ.get("PEACCEL_ADDRESS_SANITIZER"):  # `make test-memory`; without a look at stacks, which are the fibers'
+    KERNEL = ("-fsanitize=address", "--param", "asan-stack=0", "-g1", "-Wno-clobbered", *KERNEL)
 
 
 def compiled():
     """The environment in which the core finds that device; libraries are compiled once for the same sources."""
     sources = [pathlib.Path(__file__), DRIVER, PRELUDE, *sorted((ROOT / "cuda").rglob("*.cu*"))]
-    made_of = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    made_of = hashlib.sha256(b"".join(path.read_bytes() for path in sources) + str(KERNEL).encode()).hexdigest()
     folder = ROOT / "target" / "host_cuda" / made_of[:16]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # other processes may want them too

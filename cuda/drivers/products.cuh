@@ -77,15 +77,15 @@ struct ProductTile {
     // The row of a query, of the last one beyond it.
     __device__ int64_t row(int i) const { return first_query + (i < count ? i : count - 1); }
     // Calls body(first, products) for each AHEAD queries: products[i][j] is that of query first + i and of the j-th of COLUMNS columns,
-    // PRODUCT_COLUMNS apart. Those of the next queries are loaded before. Beyond the last query its products are repeated.
+    // `apart` from each other. Those of the next queries are loaded before. Beyond the last query its products are repeated.
     template <int AHEAD, int COLUMNS, typename Body>
-    __device__ void each_few(int64_t column, const Body& body) const {
+    __device__ void each_few(int64_t column, int64_t apart, const Body& body) const {
         const T* next = static_cast<const T*>(args.products) + first_query * args.stride + column;
         T loaded[AHEAD][COLUMNS];
         const auto load = [&](int first) {
             const auto read = [&](int i) {
 #pragma unroll
-                for (int j = 0; j < COLUMNS; ++j) loaded[i][j] = next[j * PRODUCT_COLUMNS];
+                for (int j = 0; j < COLUMNS; ++j) loaded[i][j] = next[j * apart];
             };
             if (first + AHEAD < count) {
 #pragma unroll
@@ -181,7 +181,7 @@ __device__ void scores_of_products(const F& f, const ProductArgs& args) {
     each_tile<F, T, double>(f, args, false, [&](const auto& tile, int64_t) {
         const ProductColumn<F, T, double> column(f, tile, only_column());
         T* to = static_cast<T*>(args.pairs.scores) + tile.first_query * args.pairs.mu2.rows + column.g;
-        tile.template each_few<AT_ONCE, 1>(column.at(), [&](int first, const T(&products)[AT_ONCE][1]) {
+        tile.template each_few<AT_ONCE, 1>(column.at(), 0, [&](int first, const T(&products)[AT_ONCE][1]) {
             T scores[AT_ONCE];
             uint32_t near = 0, left = 0;
 #pragma unroll
@@ -213,8 +213,8 @@ __device__ void scores_of_products(const F& f, const ProductArgs& args) {
 template <typename F>
 __device__ void weights_of_products(const F& f, const ProductArgs& args) {
     using T = typename F::T;
-    constexpr int AT_ONCE = F::AT_ONCE;
-    // A formula of the distance and the sum of the uncertainties has no other derivatives.
+    // A formula of the distance and the sum of the uncertainties has no other derivatives; others take twice the registers.
+    constexpr int AT_ONCE = F::ALIKE ? F::AT_ONCE : (F::AT_ONCE + 1) / 2;
     constexpr int SUMS = F::ALIKE ? 2 : PRODUCT_SUMS, WARPS = PRODUCT_COLUMNS / WARP;
     __shared__ T parts[WARPS][PRODUCT_ROWS][SUMS];
     const int64_t gallery = args.pairs.mu2.rows, words = (gallery + WARP - 1) / WARP;
@@ -224,13 +224,12 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
         const int64_t start = tile.first_query * gallery + column.g;
         double of_column[2] = {};
         uint32_t marks = 0;
-        tile.template each_few<AT_ONCE, 1>(column.at(), [&](int first, const T(&products)[AT_ONCE][1]) {
+        // A pair's weight lies beside its product, in another matrix of the same shape.
+        const int64_t apart = static_cast<const T*>(args.weights) - static_cast<const T*>(args.products);
+        tile.template each_few<AT_ONCE, 2>(column.at(), apart, [&](int first, const T(&loaded)[AT_ONCE][2]) {
             T weights[AT_ONCE], factors[AT_ONCE] = {}, sums[AT_ONCE * SUMS] = {};
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) {
-                const bool there = column.there && first + i < tile.count;
-                weights[i] = there ? static_cast<const T*>(args.weights)[start + (first + i) * gallery] : 0;
-            }
+            for (int i = 0; i < AT_ONCE; ++i) weights[i] = column.there && first + i < tile.count ? loaded[i][1] : 0;
             // Adds the derivatives of a pair with query first + i to all sums.
             const auto add = [&](int i, bool counts, const DotPartials& by_query, const DotPartials& by_gallery) {
                 const double weight = weights[i];
@@ -250,7 +249,7 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
             uint32_t left = 0;
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
-                const DotPair pair = column.pair(first + i, products[i][0]);
+                const DotPair pair = column.pair(first + i, loaded[i][0]);
                 // A weight of 0 adds nothing even where derivatives are NaN or infinite.
                 const bool wanted = weights[i] != 0, near = wanted & !column.is_apart(pair);
                 const DotPartials by_query = f.formula.partials(pair);
@@ -265,7 +264,7 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; ++i) {
                     if (!__any_sync(FULL, left >> i & 1)) continue;
-                    const DotPair pair = column.pair(first + i, products[i][0]);
+                    const DotPair pair = column.pair(first + i, loaded[i][0]);
                     const DotPartials by_gallery = both ? partials_of(other, turned(pair)) : DotPartials{};
                     add(i, left >> i & 1, partials_of(f.formula, pair), by_gallery);
                 }
@@ -376,7 +375,7 @@ __device__ void lowest_of_products(const F& f, const ProductArgs& args) {
     each_tile<F, S, double>(f, args, false, [&](const auto& tile, int64_t) {
         const ProductColumn<F, S, double> column(f, tile, only_column());
         float* const to = static_cast<float*>(args.pairs.scores) + tile.first_query * args.stride + column.at();
-        tile.template each_few<AHEAD, 1>(column.at(), [&](int first, const float(&products)[AHEAD][1]) {
+        tile.template each_few<AHEAD, 1>(column.at(), 0, [&](int first, const float(&products)[AHEAD][1]) {
             for (int i = 0; i < AHEAD && first + i < tile.count; ++i) {
                 const DotPair pair = column.pair(first + i, products[i][0]);
                 const bool known = !F::LENGTHS || (in_range<float>(pair.n) && in_range<float>(pair.m));
@@ -409,7 +408,7 @@ __device__ void sieve(const F& f, const ProductArgs& args) {
         const int64_t at = int64_t(blockIdx.x) * COLUMNS * PRODUCT_COLUMNS + threadIdx.x;
         const Column columns[COLUMNS] = {{f, tile, at}, {f, tile, at + PRODUCT_COLUMNS}, {f, tile, at + 2 * PRODUCT_COLUMNS},
                                          {f, tile, at + 3 * PRODUCT_COLUMNS}};
-        tile.template each_few<AHEAD, COLUMNS>(at, [&](int first, const float(&products)[AHEAD][COLUMNS]) {
+        tile.template each_few<AHEAD, COLUMNS>(at, PRODUCT_COLUMNS, [&](int first, const float(&products)[AHEAD][COLUMNS]) {
             uint32_t left = 0;
 #pragma unroll
             for (int i = 0; i < AHEAD; ++i) {

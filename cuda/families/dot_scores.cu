@@ -22,7 +22,8 @@ struct DotKernel {
     static constexpr int ARRAYS = 1;
     static constexpr bool ROW = false;
 
-    static constexpr int AT_ONCE = Formula::AT_ONCE;
+    // Of numbers of twice the size half as many fit into registers.
+    static constexpr int AT_ONCE = sizeof(T) == 4 ? Formula::AT_ONCE : (Formula::AT_ONCE + 1) / 2;
     static constexpr bool DIFFERENCE = Formula::DIFFERENCE, ALIKE = Formula::ALIKE;
     // Whether the score is one of cosines, which take rows of any length.
     static constexpr bool LENGTHS = Formula::NORMS && !Formula::DIFFERENCE;
@@ -194,7 +195,7 @@ __device__ void make_per_item(const F& f, const PerItemArgs& args) {
 
 // The kernels that read products.
 #define PRODUCTS_OF(op, driver, F, types) \
-    KERNEL(op##_##driver##_##types, op##_product, PRODUCT_COLUMNS) { driver##_of_products<F>(family<F>(args), plain(args)); }
+    KERNEL(op##_##driver##_##types, op##_product, PRODUCT_COLUMNS, 4) { driver##_of_products<F>(family<F>(args), plain(args)); }
 #define PRODUCTS(op, Args)                         \
     using op##_product = Args;                     \
     PRODUCTS_OF(op, scores, op##_single, f32)      \

@@ -219,7 +219,9 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         T* const first = block + 2 * numbers;
         for (int64_t i = threadIdx.x; i < numbers; i += SAMPLER_THREADS) {
             for (int w = 1; w < DRAWN_WARPS; ++w) first[i] += first[i + w * 2 * numbers];
-            if (drawing.by_draws && i >= dim) first[i] += of_products[(i / dim - 1) * items.mu.rows * dim + i % dim];
+            // An item that is not drawn has one row of them.
+            const bool has = drawing.by_draws && i >= dim && i < (ItemSampler::RANDOM ? numbers : 2 * dim);
+            if (has) first[i] += of_products[(i / dim - 1) * items.mu.rows * dim + i % dim];
         }
         if (sums_shared) {
             double sum = 0;

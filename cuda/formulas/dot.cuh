@@ -29,7 +29,7 @@ __device__ inline double or_zero(double x) { return is_finite(x) ? x : 0; }
 
 // Values and partials at the edge that many formulas share.
 struct Edges {
-    static constexpr int AT_ONCE = 8;
+    static constexpr int AT_ONCE = 4;
     static constexpr bool ALIKE = false;
     __device__ static float alone(double, const PerItem*) { return 0; }
     __device__ static double at_edge(const DotPair&) { return NAN; }

@@ -287,7 +287,8 @@ HD double ratio_domain(const O& order, double x) {
 template <class O>
 HD double iv_ratio(const O& order, double x) {
     x = ratio_domain(order, x);
-    return lesser(1, quick_quotient(lesser(LARGEST, x), Point(order, x).d));
+    // The reciprocal of the largest numbers is below the normal ones.
+    return lesser(1, lesser(LARGEST, x) / Point(order, x).d);
 }
 
 // The first derivative of iv_ratio in x.
