@@ -315,10 +315,8 @@ def main() -> int:
         for row in speakers.table([{k: np.array(v) for k, v in x["learnable"].items()} for x in splits], LEARNABLE)
     ]
     speakers.write("real_learnable", ("Embeddings", "Splits", "Confidence", *LEARNABLE), rows)
-    columns = [
-        dict(speakers.table([{k: np.array([v]) for k, v in x["claims"].items()} for x in splits], ("points",)))
-        for splits in runs.values()
-    ]
+    found = [[{k: np.array([v]) for k, v in x["claims"].items()} for x in splits] for splits in runs.values()]
+    columns = [{name: cell for name, cell in speakers.table(splits, ("points",))} for splits in found]
     speakers.write("real_claims", ("Claim, in points", *runs), ((k, *(c[k] for c in columns)) for k in columns[0]))
     return 0
 

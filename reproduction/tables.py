@@ -70,7 +70,9 @@ def pairs(plan: Plan, last: Records, records: Records) -> Iterator[Pair]:
     """Each pair of rows that claims compare by common draws, on each task."""
     for claim in read_claims():
         for comparison in claim.comparisons + claim.other_forms:
-            if not comparison.drawn or comparison.of != ("recall_at_1.own",):
+            if not comparison.drawn or comparison.left == comparison.right:
+                continue
+            if not comparison.of[0].startswith("recall_at_1"):
                 continue
             rows = [side[0] for side in (comparison.left, comparison.right)]
             names = [row.replace(" (drawn, longer)", " (longer)").removesuffix(" (drawn)") for row in rows]

@@ -130,7 +130,7 @@ def test_the_page_compares_trainings_by_common_draws_beside_chosen_settings_and_
     assert pair.recipe == pytest.approx(-10) and pair.drawn.high - 10 == pytest.approx(2.571 * 10.95 / 6**0.5, abs=0.01)
     text, written = markdown(plan, found, 100, 100), files(plan, found)
     assert "numbers,pfe_vmf less pfe,6,10,-1.496,21.5,0.07559,6,0,0,0,-10\n" in written["pairs.csv"]
-    assert "pairs.svg" in written and "(1 of 40 pairs have some)" in text and "pairs.svg" in text
+    assert "pairs.svg" in written and "(1 of 42 pairs have some)" in text and "pairs.svg" in text
     claims = csv.DictReader(io.StringIO(written["claims.csv"]))
     own = next(line for line in claims if line["difference"] == "recall_at_1.own: pfe_vmf (drawn) less pfe (drawn)")
     assert own["splits"] == "6" and own["p"] == own["p with search"] and float(own["p"]) < float(own["p with overlap"])
@@ -159,7 +159,7 @@ def test_the_page_shows_means_medians_the_worst_seed_and_what_failed():
     text, tables = markdown(read_plan(), retried, 100, 101), files(read_plan(), retried)
     assert "numbers,pfe,Recall@1,6,48.5,4.163,50.2,40\n" in tables["retrieval.csv"]
     assert "numbers,pfe,6,1,16.67,0.8512,58.18,0,1,0\n" in tables["failures.csv"]
-    assert "of 12 first trainings 1 failed; pfe on numbers in 1 of 6" in text
+    assert "1 of 12 first trainings failed, 1 of them pfe" in text
     assert "how other splits of it would come out, no more" in text and f"{101 - 25} of 101 lines" in text
     # Of an error the worst seed is the greatest.
     for split in range(6):
