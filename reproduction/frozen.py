@@ -279,7 +279,7 @@ LEARNABLE = ("AUROC", "Spearman with the distance")
 
 
 def run(name: str, split: int, x: Case) -> dict[str, Any]:
-    """What one split of embeddings says."""
+    """The line of one split of embeddings."""
     d = heads(x)
     return {
         "embeddings": name,

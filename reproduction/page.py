@@ -195,7 +195,7 @@ def _claims(plan: Plan, records: Records) -> Iterator[str]:
 
 
 def _words(by_task: Mapping[Task, Verdicts]) -> dict[int, dict[Task, str]]:
-    """What is said of each claim's number, on each of its tasks."""
+    """The verdicts of each claim's number, by task."""
     found: dict[int, dict[Task, str]] = {}
     for task, verdicts in by_task.items():
         for of in zip(verdicts.final, verdicts.with_search, verdicts.with_overlap, strict=True):
