@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -69,7 +69,7 @@ TURNS = "turns with the search"
 OVERLAPS = "†"
 """After a verdict that Nadeau and Bengio's correction takes away."""
 UNKNOWN = "°"
-"""After a verdict on rows whose search has a chance that is not known."""
+"""After a verdict of which common draws know too little."""
 
 
 def markdown(plan: Plan, records: Records, of: int, lines: int) -> str:
@@ -99,12 +99,14 @@ def files(plan: Plan, records: Records) -> dict[str, str]:
 
 def _decisions(plan: Plan, records: Records) -> dict[Task, Verdicts]:
     last, first, claims = kept(records), kept(records, retried=False), read_claims()
+    by_draws = [replace(claim, comparisons=tuple(x.by_draws for x in claim.comparisons)) for claim in claims]
     return {
         task: Verdicts(
             final=decided(last, claims, task),
             without_retries=decided(first, claims, task),
             with_search=decided(last, claims, task, variance_of_search(plan, records, task)),
             with_overlap=decided(last, claims, task, overlap=overlap(plan, task)),
+            by_draws=decided(last, by_draws, task),
         )
         for task in TASKS
         if any(task in claim.tasks for claim in claims)
@@ -179,10 +181,10 @@ def _claims(plan: Plan, records: Records) -> Iterator[str]:
         "By Student's t over splits, of 1 to 5, 10, 11, 14, 16 and 29 over common draws of settings; corrected by Holm "
         "over the claims of a data set, at 5 %. **Open**: neither held nor reversed; of several comparisons, how many "
         f"hold by themselves. **Too few draws**: more than one of six failed. **{TURNS.capitalize()}**: decided over "
-        f"splits, but not if the search of settings is a source of chance too. {OVERLAPS}: open for other scans, by "
-        f"Nadeau and Bengio's correction. {UNKNOWN}: what another search would give is not known. Beside verdicts are "
-        f"differences of numbers / garments, which decide nothing. All are in [claims.csv]({FOLDER}/claims.csv), what "
-        "decides in [claims](claims.md)."
+        "splits, but not with the search of settings as a source of chance, or not on that side by the mean of common "
+        f"draws. {UNKNOWN}: no common draws to see it by. {OVERLAPS}: open for other scans, by Nadeau and Bengio's "
+        "correction. Beside verdicts are differences of numbers / garments, which decide nothing. All are in "
+        f"[claims.csv]({FOLDER}/claims.csv), what decides in [claims](claims.md)."
     )
     yield f"![Forest plot of all differences that claims are decided by]({FOLDER}/claims.svg)"
     lines, last = [], kept(records)
@@ -198,7 +200,7 @@ def _words(by_task: Mapping[Task, Verdicts]) -> dict[int, dict[Task, str]]:
     """The verdicts of each claim's number, by task."""
     found: dict[int, dict[Task, str]] = {}
     for task, verdicts in by_task.items():
-        for of in zip(verdicts.final, verdicts.with_search, verdicts.with_overlap, strict=True):
+        for of in zip(verdicts.final, verdicts.with_search, verdicts.with_overlap, verdicts.by_draws, strict=True):
             found.setdefault(of[0].claim.number, {})[task] = _word(*of)
     return found
 
@@ -215,17 +217,20 @@ def _in_short(by_claim: Mapping[int, Mapping[Task, str]]) -> str:
     return f"In short: {'; '.join([*found, 'all others are not decided'])}."
 
 
-def _word(decision: Decision, searched: Decision, overlapping: Decision) -> str:
+def _word(decision: Decision, searched: Decision, overlapping: Decision, drawn: Decision) -> str:
     claim, word = decision.claim, WORDS.get(decision.verdict, decision.verdict)
     if claim.instead or word not in ("held", "reversed"):
         if word == "open" and len(decision.comparisons) > 1:
             word = f"open, {sum(x.inside < LEVEL for x in decision.comparisons)} of {len(decision.comparisons)}"
         few = decision.verdict == "too few seeds" and any(c.drawn for c in claim.comparisons)
         return claim.instead or ("too few draws" if few else word)
-    if searched.verdict != decision.verdict:
+    wheres = zip(claim.comparisons, drawn.comparisons, strict=True)
+    inside = [c.between[0] < x.value < c.between[1] for c, x in wheres if x.seeds >= FEWEST]
+    n, enough = len(claim.comparisons), claim.enough or len(claim.comparisons)
+    needed, agree = (enough, sum(inside)) if word == "held" else (n - enough + 1, len(inside) - sum(inside))
+    if searched.verdict != decision.verdict or agree + n - len(inside) < needed:
         return TURNS
-    unknown = claim.tasks != WHOLE and any(c.searched for c in claim.comparisons)
-    return word + OVERLAPS * (overlapping.verdict != decision.verdict) + UNKNOWN * unknown
+    return word + OVERLAPS * (overlapping.verdict != decision.verdict) + UNKNOWN * (agree < needed)
 
 
 def _remark(claim: Claim, records: Records) -> str:
@@ -338,8 +343,6 @@ def _limits() -> Iterator[str]:
         "training classes. Splits are drawn from one pool of scans, so intervals say how other splits of it would come "
         "out, no more. On embeddings of a real encoder ([speakers](real-embeddings.md)) projection, centring and PLDA "
         "take the EER from 23.7 to 8.2 %, and a learned head adds next to nothing.\n"
-        "- **Which training is better.** What compares two scores or confidences of the same embeddings (6, 7, 9, 15, "
-        "20 to 24, 28) is not touched by the search.\n"
         "- **Not tried:** gains with thousands of classes (Revisited's first headline), images found by text "
         "(ScaleFace's largest gain), novel inputs (Bayesian triplet)."
     )

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -115,6 +116,28 @@ def test_the_page_has_both_verdicts():
     ]
     assert own["verdict of the claim"] == "held" and own["found without retries"] == "-41.4" and float(own["p"]) < 1e-3
     assert "| 18 | HIB's uncertainty follows corruption | numbers held" in markdown(read_plan(), found, 100, 100)
+
+
+@pytest.mark.parametrize(
+    ("by_draws", "said"),
+    [([], "held°"), ([0.1] * 6, "held"), ([-0.1] * 6, "turns with the search"), ([-0.1] * 4, "held°")],
+)
+def test_a_verdict_at_chosen_settings_lies_on_the_same_side_by_common_draws(by_draws, said):
+    found = splits([0.4] * 10)
+    for split in range(10):
+        numbers = {"severity.own": 0.5 + 0.01 * split}
+        found[trained("numbers", "hib", split)] = {**result(0.4), "numbers": numbers}
+    for split, severity in enumerate(by_draws):
+        found[trained("numbers", "hib", split, "drawn")] = {**result(0.4), "numbers": {"severity.own": severity}}
+    text = markdown(read_plan(), found, 100, 100)
+    (line,) = re.findall(r"^\| 18 \|.*numbers (.*?); garments", text, re.MULTILINE)
+    assert line.replace("†", "") == said
+    (row,) = (
+        x
+        for x in csv.DictReader(io.StringIO(files(read_plan(), found)["claims.csv"]))
+        if (x["claim"], x["task"]) == ("18", "numbers")
+    )
+    assert (row["draws"], row["found by draws"]) == (str(len(by_draws)), f"{100 * by_draws[0]:g}" if by_draws else "")
 
 
 def test_the_page_compares_trainings_by_common_draws_beside_chosen_settings_and_recipes():
