@@ -343,8 +343,8 @@ def _limits() -> Iterator[str]:
         "training classes. Splits are drawn from one pool of scans, so intervals say how other splits of it would come "
         "out, no more. On embeddings of a real encoder ([speakers](real-embeddings.md)) projection, centring and PLDA "
         "take the EER from 23.7 to 8.2 %, and a learned head adds next to nothing.\n"
-        "- **Not tried:** gains with thousands of classes (Revisited's first headline), images found by text "
-        "(ScaleFace's largest gain), novel inputs (Bayesian triplet)."
+        "- **Thousands of classes** (Revisited's first headline): [printed kanji](kanji.md).\n"
+        "- **Not tried:** images found by text (ScaleFace's largest gain), novel inputs (Bayesian triplet)."
     )
 
 

@@ -1,5 +1,6 @@
 """The parts of `reproduction.kanji` that need no typefaces of Debian, on those of Pillow and on made-up glyphs."""
 
+import csv
 import json
 
 import numpy as np
@@ -94,3 +95,10 @@ def test_gains_are_of_the_same_split_and_those_with_more_classes_are_compared_wi
         ("arcface", "2,000", "-", "-"),
         ("pfe", "2,000", "5.0 ± 5.0", "3.0 ± 2.5"),
     ]
+
+
+def test_the_table_is_of_the_lines_of_every_training():
+    assert {(x["split"], x["classes"], x["row"]) for x in kanji.finished()} == set(kanji.trainings())
+    with (speakers.TABLES / "kanji.csv").open(encoding="utf-8", newline="") as file:
+        shown = [tuple(line) for line in csv.reader(file)]
+    assert shown == [("Row", "Classes", "Splits", *kanji.COLUMNS, *kanji.GAINS), *kanji.table()]
