@@ -177,7 +177,7 @@ speakers: build  ## write the table of speakers in docs/real-embeddings.md (need
 texts: build  ## write the tables of docs/real-texts.md (needs two encoders of PyPI, and Debian's archive; an hour at first)
 	$(BIN)/python -m reproduction.texts
 
-frozen: build  ## write what heads learn on those texts and speakers (after both; twenty minutes)
+frozen: build  ## write what heads learn on those texts and speakers (after both); goes on where it was stopped (an hour and a half)
 	$(BIN)/python -m reproduction.frozen
 
 kanji: build  ## train on printed kanji in typefaces of Debian; goes on where it was stopped (two hours)

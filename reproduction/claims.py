@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -58,6 +58,14 @@ class Comparison:
     def searched(self) -> bool:
         """Whether rows are compared whose settings were searched for each alone, not two measures of the same ones."""
         return self.left != self.right and not self.drawn
+
+    @property
+    def by_draws(self) -> Comparison:
+        """The same of the rows' common draws of settings."""
+        if self.drawn:
+            return self
+        left, right = (tuple(f"{row} (drawn)" for row in side) for side in (self.left, self.right))
+        return replace(self, left=left, right=right)
 
     def __str__(self) -> str:
         """Such as "recall_at_1.own of pfe less that of scf"."""
@@ -130,6 +138,8 @@ class Verdicts:
     """With the search of settings as a source of chance."""
     with_overlap: Sequence[Decision]
     """With Nadeau and Bengio's correction for splits that overlap."""
+    by_draws: Sequence[Decision]
+    """Of the same rows' common draws, where they have some."""
 
 
 @cache

@@ -144,7 +144,8 @@ def _pairs(plan: Plan, last: Records, records: Records) -> str | None:
 @mpl.rc_context(STYLE)
 def forest(by_task: Mapping[Task, Sequence[Decision]]) -> str:
     """Each difference with its 95 % interval, over a band where it is claimed to lie."""
-    claims = {decision.claim.number: decision.claim for decisions in by_task.values() for decision in decisions}
+    every = (decision.claim for decisions in by_task.values() for decision in decisions)
+    claims = {claim.number: claim for claim in sorted(every, key=lambda claim: claim.number)}
     heights = {number: max(2, len(claim.comparisons)) for number, claim in claims.items()}
     tops = dict(zip(claims, np.cumsum([0, *(h + 1 for h in heights.values())]).tolist(), strict=False))
     total = sum(heights.values()) + len(heights)
@@ -177,7 +178,7 @@ def forest(by_task: Mapping[Task, Sequence[Decision]]) -> str:
     ax.set_ylim(total, -1)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel("points of a hundred, 95 % interval over splits; green: as claimed")
+    ax.set_xlabel("points of a hundred, 95 % interval over splits or common draws; green: as claimed")
     if seen:
         figure.legend(loc="outside upper center", ncols=len(by_task), frameon=False)
     return _svg(figure)

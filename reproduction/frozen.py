@@ -2,15 +2,18 @@
 
 Whether there is anything to learn, and what becomes of the papers' claims where all heads share the means of an encoder
 that stays as it is: summaries in English descriptions by two encoders of texts (`reproduction.texts`), utterances by
-one of speakers (`reproduction.speakers`), where that has been run. Heads are those of `peaccel fit-head`.
+one of speakers (`reproduction.speakers`), where that has been run. Heads are those of `peaccel fit-head`. Lines go to
+reproduction/frozen.jsonl, and a stopped command goes on where it was.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +23,7 @@ from peaccel.evaluation.drawn_pairs import verification_pairs
 from reproduction import speakers, texts
 from reproduction.speakers import learned
 
+RESULTS = Path(__file__).parent / "frozen.jsonl"
 HEADS = ("pfe", "dul_reg", "scf", "scaleface", "mu_scaleface")
 DIFFERENT = 100_000
 """Pairs of two classes that are verified."""
@@ -82,9 +86,13 @@ def by_pairs(d: Any, x: Case, pairs: np.ndarray, score: Any) -> np.ndarray:
     return np.clip(np.asarray(found, np.float64), -1e300, 1e300)
 
 
-def claims(x: Case, *more: str) -> Iterator[tuple[str, float]]:
-    """Each claim's number and text, and the difference that it is of, in points of a hundred."""
-    d = {method: learned(method, x.features, x.labels, x.fit, None, *more) for method in HEADS}
+def heads(x: Case) -> dict[str, Any]:
+    """The items with the uncertainty of each head, by its method."""
+    return {method: learned(method, x.features, x.labels, x.fit, None) for method in HEADS}
+
+
+def claims(x: Case, d: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Each claim's number and text, and the difference that it is of by the heads, as a share of 1."""
     held = held_out(x.labels, x.fit)
     pairs, same = verification_pairs(x.labels[x.queries], x.labels[x.gallery], 0, different=DIFFERENT)
     points = pe.Point(x.features.astype(np.float32))
@@ -152,7 +160,7 @@ def rejected(d: Any, x: Case, pairs: np.ndarray, same: np.ndarray, scores: np.nd
     return float(areas[0] - areas[1])
 
 
-def learnable(x: Case, *more: str) -> Iterator[tuple[str, np.ndarray]]:
+def learnable(x: Case, pfe: Any) -> Iterator[tuple[str, np.ndarray]]:
     """How well each confidence tells right from wrong best items by cosine, and follows the distance to the class.
 
     The oracle is that distance itself, to the mean of items that are in no search. The ridge regression is fitted to
@@ -172,8 +180,8 @@ def learnable(x: Case, *more: str) -> Iterator[tuple[str, np.ndarray]]:
         "best cosine": best.score,
         "best cosine and what is measured": fitted(best.score, *x.measured[x.queries].T),
         "what is measured": x.measured[x.queries, 0],
-        "head": sure(learned("pfe", x.features, x.labels, x.fit, None, *more), x.queries),
-        "head, what is measured": sure(learned("pfe", x.features, x.labels, x.fit, x.measured, *more), x.queries),
+        "head": sure(pfe, x.queries),
+        "head, what is measured": sure(learned("pfe", x.features, x.labels, x.fit, x.measured), x.queries),
         "ridge regression of the distance": -ridge.predict(both[x.queries]),
         "oracle": -apart[x.queries],
     }
@@ -266,28 +274,49 @@ def of_speakers(seed: int) -> Case:
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
-SPLITS = 5
+SPLITS = 20
 LEARNABLE = ("AUROC", "Spearman with the distance")
 
 
+def run(name: str, split: int, x: Case) -> dict[str, Any]:
+    """The line of one split of embeddings."""
+    d = heads(x)
+    return {
+        "embeddings": name,
+        "split": split,
+        "learnable": {key: [round(float(v), 5) for v in found] for key, found in learnable(x, d["pfe"])},
+        "claims": {key: round(100 * float(found), 3) for key, found in claims(x, d)},
+    }
+
+
+def finished() -> list[dict[str, Any]]:
+    """The lines of results."""
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
 def main() -> int:
-    """Write the tables, of the embeddings that are there."""
+    """Run what is missing, split after split, and write the tables."""
     warnings.simplefilter("ignore")
     cases: dict[str, Callable[[int], Case]] = {f"texts, {name}": partial(of_texts, name) for name in texts.ENCODERS}
     if speakers.CACHE.exists():
         cases["speakers"] = of_speakers
-    runs = {name: [build(seed) for seed in range(SPLITS)] for name, build in cases.items()}
+    done = {(x["embeddings"], x["split"]) for x in finished()}
+    for split in range(SPLITS):
+        for name, build in cases.items():
+            if (name, split) not in done:
+                with RESULTS.open("a") as lines:
+                    lines.write(json.dumps(run(name, split, build(split)), separators=(",", ":")) + "\n")
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for x in finished():
+        runs.setdefault(x["embeddings"], []).append(x)
     rows = [
-        (name, *row)
+        (name, f"{len(splits)}", *row)
         for name, splits in runs.items()
-        for row in speakers.table([{k: v for k, v in learnable(x, *sys.argv[1:])} for x in splits], LEARNABLE)
+        for row in speakers.table([{k: np.array(v) for k, v in x["learnable"].items()} for x in splits], LEARNABLE)
     ]
-    speakers.write("real_learnable", ("Embeddings", "Confidence", *LEARNABLE), rows)
-    found = {
-        name: [{k: np.array([100 * v]) for k, v in claims(x, *sys.argv[1:])} for x in splits]
-        for name, splits in runs.items()
-    }
-    columns = [{name: cell for name, cell in speakers.table(splits, ("points",))} for splits in found.values()]
+    speakers.write("real_learnable", ("Embeddings", "Splits", "Confidence", *LEARNABLE), rows)
+    found = [[{k: np.array([v]) for k, v in x["claims"].items()} for x in splits] for splits in runs.values()]
+    columns = [{name: cell for name, cell in speakers.table(splits, ("points",))} for splits in found]
     speakers.write("real_claims", ("Claim, in points", *runs), ((k, *(c[k] for c in columns)) for k in columns[0]))
     return 0
 

@@ -235,9 +235,9 @@ def trainings() -> Iterator[tuple[int, int, str]]:
     return ((split, classes, row) for split in range(SPLITS) for classes in CLASSES for row in ROWS)
 
 
+RECALL = ("printed", "recall_at_1.own")
 COLUMNS = {
-    "Recall@1": ("printed", "recall_at_1.own"),
-    "MAP@R": ("printed", "map_at_r.own"),
+    "Recall@1": RECALL,
     "Recall@1, brushed": ("brushed", "recall_at_1.own"),
     "AUROC of the best score, brushed": ("brushed", "r_auroc.best_{}"),
     "AUROC of the confidence, brushed": ("brushed", "r_auroc.{}"),
@@ -247,15 +247,28 @@ COLUMNS = {
 """Columns of the table: of which queries, and under which name a line has it, by score or by confidence."""
 
 
+RIVAL = "arcface"
+GAINS = (f"Recall@1 less `{RIVAL}`", "less that gain with fewer classes")
+
+
 def table() -> Iterator[tuple[str, ...]]:
     """A line for each row and count of classes: means over the splits that are finished, and their half widths."""
-    every = finished()
-    for classes in CLASSES[::-1]:
+    every: dict[tuple[str, int], dict[int, Record]] = {}
+    for x in finished():
+        every.setdefault((x["row"], x["classes"]), {})[x["split"]] = x
+    few, gained = min(CLASSES), dict[str, dict[int, float]]()
+    for classes in sorted(CLASSES):
+        rival = every.get((RIVAL, classes), {})
         for row in ROWS:
-            runs = [x for x in every if (x["row"], x["classes"]) == (row, classes)]
-            if runs:
-                cells = (shown([number(run, *where) for run in runs]) for where in COLUMNS.values())
-                yield row, f"{classes:,}", f"{len(runs)}", *cells
+            if not (runs := every.get((row, classes))):
+                continue
+            cells = [shown([number(run, *where) for run in runs.values()]) for where in COLUMNS.values()]
+            gains = {i: number(runs[i], *RECALL) - number(rival[i], *RECALL) for i in runs if i in rival}
+            more = [gains[i] - x for i, x in gained.get(row, {}).items() if i in gains]
+            if classes == few:
+                gained[row] = gains
+            of_rival = ("-", "-") if row == RIVAL else (shown(list(gains.values())), shown(more))
+            yield row, f"{classes:,}", f"{len(runs)}", *cells, *of_rival
 
 
 def number(run: Record, queries: str, name: str) -> float:
@@ -267,6 +280,8 @@ def number(run: Record, queries: str, name: str) -> float:
 
 def shown(values: list[float]) -> str:
     """A mean, and from three splits on half the width of its 95 % interval by Student's t."""
+    if not values:
+        return "-"
     mean = f"{np.mean(values):.1f}"
     if len(values) < 3:
         return mean
@@ -288,7 +303,7 @@ def main() -> int:
         record = run(row, classes, split, parts(every, kept, classes, split))
         with RESULTS.open("a") as lines:
             lines.write(json.dumps(record, separators=(",", ":")) + "\n")
-    write("kanji", ("Row", "Classes", "Splits", *COLUMNS), table())
+    write("kanji", ("Row", "Classes", "Splits", *COLUMNS, *GAINS), table())
     return 0
 
 

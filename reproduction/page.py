@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from reproduction.figures import figures, forest
 from reproduction.hedging import PICTURE
 from reproduction.ledger import Record
 from reproduction.plan import TASKS, WHOLE, Cell, Plan, Task
-from reproduction.search import called_different, overlap, trials, variance_of_search
+from reproduction.search import called_different, called_different_by_draws, overlap, trials, variance_of_search
 from reproduction.sections import FOLDER, LOWER_IS_BETTER, SECTIONS, file_of, measured
 from reproduction.student import LEVEL, holm, where_mean
 from reproduction.tables import ABOVE, claims_table, interval, pairs, tables
@@ -68,7 +69,7 @@ TURNS = "turns with the search"
 OVERLAPS = "†"
 """After a verdict that Nadeau and Bengio's correction takes away."""
 UNKNOWN = "°"
-"""After a verdict on rows whose search has a chance that is not known."""
+"""After a verdict of which common draws know too little."""
 
 
 def markdown(plan: Plan, records: Records, of: int, lines: int) -> str:
@@ -98,13 +99,14 @@ def files(plan: Plan, records: Records) -> dict[str, str]:
 
 def _decisions(plan: Plan, records: Records) -> dict[Task, Verdicts]:
     last, first, claims = kept(records), kept(records, retried=False), read_claims()
-    variance = variance_of_search(plan, records)
+    by_draws = [replace(claim, comparisons=tuple(x.by_draws for x in claim.comparisons)) for claim in claims]
     return {
         task: Verdicts(
             final=decided(last, claims, task),
             without_retries=decided(first, claims, task),
-            with_search=decided(last, claims, task, variance),
+            with_search=decided(last, claims, task, variance_of_search(plan, records, task)),
             with_overlap=decided(last, claims, task, overlap=overlap(plan, task)),
+            by_draws=decided(last, by_draws, task),
         )
         for task in TASKS
         if any(task in claim.tasks for claim in claims)
@@ -136,7 +138,7 @@ def _first(plan: Plan, last: Records, records: Records, task: Task, purpose: Pur
         return sign * float(np.mean(list(found[key].values())))
 
     first = max(found, key=mean)
-    variance = variance_of_search(plan, records)
+    variance = variance_of_search(plan, records, task)
     gaps = {}
     for (row, name), points in found.items():
         of = (purpose.measures[name], purpose.measures[first[1]])
@@ -172,38 +174,63 @@ def plane_of(records: Records) -> Record | None:
 def _claims(plan: Plan, records: Records) -> Iterator[str]:
     """A line for each claim."""
     yield "## Claims"
+    by_task = _decisions(plan, records)
+    by_claim = _words(by_task)
+    yield _in_short(by_claim)
     yield (
         "By Student's t over splits, of 1 to 5, 10, 11, 14, 16 and 29 over common draws of settings; corrected by Holm "
-        "over the claims of a data set, at 5 %. **Open**: neither held nor reversed. "
-        f"**{TURNS.capitalize()}**: decided over splits, but not if the search of settings is a source of chance too. "
-        f"{OVERLAPS}: for other splits of these scans; for other scans, by Nadeau and Bengio's correction, open. "
-        f"{UNKNOWN}: what another search would give is not known. Differences beside a verdict are of numbers / "
-        f"garments and decide nothing. Every difference is in [claims.csv]({FOLDER}/claims.csv), what decides in "
-        "[claims](claims.md)."
+        "over the claims of a data set, at 5 %. **Open**: neither held nor reversed; of several comparisons, how many "
+        f"hold by themselves. **Too few draws**: more than one of six failed. **{TURNS.capitalize()}**: decided over "
+        "splits, but not with the search of settings as a source of chance, or not on that side by the mean of common "
+        f"draws. {UNKNOWN}: no common draws to see it by. {OVERLAPS}: open for other scans, by Nadeau and Bengio's "
+        "correction. Beside verdicts are differences of numbers / garments, which decide nothing. All are in "
+        f"[claims.csv]({FOLDER}/claims.csv), what decides in [claims](claims.md)."
     )
     yield f"![Forest plot of all differences that claims are decided by]({FOLDER}/claims.svg)"
-    by_task, lines, last = _decisions(plan, records), [], kept(records)
+    lines, last = [], kept(records)
     for claim in read_claims():
-        words = {}
-        for task, verdicts in by_task.items():
-            for of in zip(verdicts.final, verdicts.with_search, verdicts.with_overlap, strict=True):
-                if of[0].claim == claim:
-                    words[task] = _word(*of)
+        words = by_claim[claim.number]
         same = len(set(words.values())) == 1
         said = next(iter(words.values())) if same else "; ".join(f"{task} {word}" for task, word in words.items())
         lines.append([str(claim.number), claim.text, said, _remark(claim, last)])
     yield _table(("#", "claim", "verdict", "but"), lines)
 
 
-def _word(decision: Decision, searched: Decision, overlapping: Decision) -> str:
+def _words(by_task: Mapping[Task, Verdicts]) -> dict[int, dict[Task, str]]:
+    """The verdicts of each claim's number, by task."""
+    found: dict[int, dict[Task, str]] = {}
+    for task, verdicts in by_task.items():
+        for of in zip(verdicts.final, verdicts.with_search, verdicts.with_overlap, verdicts.by_draws, strict=True):
+            found.setdefault(of[0].claim.number, {})[task] = _word(*of)
+    return found
+
+
+def _in_short(by_claim: Mapping[int, Mapping[Task, str]]) -> str:
+    """The numbers of claims that are decided, by verdict."""
+    found = []
+    for word in ("held", "reversed"):
+        decided = {n: [said.startswith(word) for said in words.values()] for n, words in by_claim.items()}
+        whole = [str(n) for n, of in sorted(decided.items()) if all(of)]
+        half = [str(n) for n, of in sorted(decided.items()) if any(of) and not all(of)]
+        found += [f"{', '.join(whole)} {word}"] * bool(whole)
+        found += [f"{', '.join(half)} {word} on one of two data sets"] * bool(half)
+    return f"In short: {'; '.join([*found, 'all others are not decided'])}."
+
+
+def _word(decision: Decision, searched: Decision, overlapping: Decision, drawn: Decision) -> str:
     claim, word = decision.claim, WORDS.get(decision.verdict, decision.verdict)
     if claim.instead or word not in ("held", "reversed"):
+        if word == "open" and len(decision.comparisons) > 1:
+            word = f"open, {sum(x.inside < LEVEL for x in decision.comparisons)} of {len(decision.comparisons)}"
         few = decision.verdict == "too few seeds" and any(c.drawn for c in claim.comparisons)
         return claim.instead or ("too few draws" if few else word)
-    if searched.verdict != decision.verdict:
+    wheres = zip(claim.comparisons, drawn.comparisons, strict=True)
+    inside = [c.between[0] < x.value < c.between[1] for c, x in wheres if x.seeds >= FEWEST]
+    n, enough = len(claim.comparisons), claim.enough or len(claim.comparisons)
+    needed, agree = (enough, sum(inside)) if word == "held" else (n - enough + 1, len(inside) - sum(inside))
+    if searched.verdict != decision.verdict or agree + n - len(inside) < needed:
         return TURNS
-    unknown = claim.tasks != WHOLE and any(c.searched for c in claim.comparisons)
-    return word + OVERLAPS * (overlapping.verdict != decision.verdict) + UNKNOWN * unknown
+    return word + OVERLAPS * (overlapping.verdict != decision.verdict) + UNKNOWN * (agree < needed)
 
 
 def _remark(claim: Claim, records: Records) -> str:
@@ -229,32 +256,48 @@ def _settings(plan: Plan, records: Records) -> Iterator[str]:
         return
     recipe_to_best = np.median([found[row][-1] - trials(plan, records, row)[0] for row in found])
     best_to_second = np.median([x[-1] - x[-2] for x in found.values()])
-    steady = sorted(found, key=lambda row: -found[row][0])[: STEADY + 1]
-    *first, following = (f"{row} {found[row][0]:.1f}" for row in steady)
+    apart = _percent(called_different(plan, records, task) for task in WHOLE)
     yield (
         f"Each row has its recipe's settings and {plan.search.trials - 1} drawn for it alone. By MAP@R of validation "
         f"classes the best lies {recipe_to_best:.1f} points above the recipe (median over rows) and "
-        f"{best_to_second:.1f} above the second best: more than most rows lie apart. Of two equal rows "
-        f"{100 * called_different(plan, records, 'numbers'):.0f} % would be called different in Recall@1 of numbers at "
-        f"5 %. By a row's worst {', '.join(first)} come first, then {following}. "
+        f"{best_to_second:.1f} above the second best: more than most rows lie apart. At 5 % {apart} of pairs of equal "
+        "rows would be called different in Recall@1 of numbers / garments. "
+        f"By a row's worst come first {_steadiest({row: x[0] for row, x in found.items()})}. "
         f"[search.csv]({FOLDER}/search.csv)"
     )
     yield f"![MAP@R of each setting that was tried]({FOLDER}/search.svg)"
-    every = [pair for pair in pairs(plan, kept(records), records) if pair.drawn.seeds]
-    if not every:
+    every = list(pairs(plan, kept(records), records))
+    known = [pair for pair in every if pair.drawn.seeds > 1]
+    worst: dict[str, float] = {}
+    for cell, record in records.items():
+        if cell.form == "drawn" and cell.task == "numbers":
+            worst[cell.row] = min(worst.get(cell.row, np.inf), 100 * record["validation"])
+    if not known or not worst:
         return
-    draws = [pair.drawn.seeds for pair in every if pair.drawn.seeds > 1]
-    turned = {pair.name for pair in every if pair.chosen.value * pair.recipe < 0}
+    some = f" ({len(known)} of {len(every)} pairs have some)" if len(known) < len(every) else ""
+    common = _percent(called_different_by_draws(records, task) for task in WHOLE)
+    turned = sum(pair.chosen.value * pair.recipe < 0 for pair in known)
     yield (
         f"So trainings are compared by {plan.common.draws} draws of settings that are the same for both rows, each on "
-        f"a split of its own ({len(every)} of {sum(1 for _ in pairs(plan, {}, {}))} pairs have some): the mean "
-        "difference of Recall@1 with its 95 % interval, which holds settings and splits. Beside it the difference at "
-        "the settings chosen for each row alone, and of the recipes' validation MAP@R. "
-        f"Between recipes and chosen settings the sign changes of {', '.join(sorted(turned)) or 'none'}. "
+        f"a split of its own{some}: the mean difference of Recall@1 with its 95 % interval, which holds settings and "
+        f"splits. Of equal rows, either as likely to be ahead by each draw, {common} of pairs would be called "
+        "different. Beside it the difference at the settings chosen for each row alone, and of the recipes' validation "
+        f"MAP@R; between these two the sign changes in {turned} of {len(known)}. By the worst of common draws come "
+        f"first {_steadiest(worst)}. "
         f"[pairs.csv]({FOLDER}/pairs.csv)"
     )
-    if draws:
-        yield f"![Differences of pairs of rows by common draws, at chosen settings and at recipes]({FOLDER}/pairs.svg)"
+    yield f"![Differences of pairs of rows by common draws, at chosen settings and at recipes]({FOLDER}/pairs.svg)"
+
+
+def _percent(shares: Iterable[float]) -> str:
+    """Such as "52 / 48 %", of what is known."""
+    return f"{' / '.join(f'{100 * x:.0f}' for x in shares if not np.isnan(x)) or 'not known'} %"
+
+
+def _steadiest(worst: Mapping[str, float]) -> str:
+    """The rows that are the least bad, and the one that follows."""
+    *first, following = sorted(worst, key=lambda row: -worst[row])[: STEADY + 1]
+    return f"{', '.join(f'{row} {worst[row]:.1f}' for row in first)}, then {following} {worst[following]:.1f}"
 
 
 def _sections(plan: Plan, records: Records) -> Iterator[str]:
@@ -282,12 +325,14 @@ def _defects() -> Iterator[str]:
 
 def _failures(records: Records) -> Iterator[str]:
     yield "## What failed"
-    bad = [rate for rate in rates(records) if rate.failed]
-    trained, failed = sum(rate.trained for rate in rates(records)), sum(rate.failed for rate in bad)
+    trained, failed = 0, Counter[str]()
+    for rate in rates(records):
+        trained += rate.trained
+        failed[rate.name] += rate.failed
+    worst = "".join(f", {count} of them {name}" for name, count in failed.most_common(1) if count)
     yield (
-        f"By the rule of [claims](claims.md), of {trained} first trainings {failed} failed"
-        + "".join(f"; {rate.name} on {rate.task} in {rate.failed} of {rate.trained}" for rate in bad)
-        + f": [failures.csv]({FOLDER}/failures.csv)."
+        f"By the rule of [claims](claims.md), {failed.total()} of {trained} first trainings failed{worst}: "
+        f"[failures.csv]({FOLDER}/failures.csv)."
     )
 
 
@@ -298,13 +343,8 @@ def _limits() -> Iterator[str]:
         "training classes. Splits are drawn from one pool of scans, so intervals say how other splits of it would come "
         "out, no more. On embeddings of a real encoder ([speakers](real-embeddings.md)) projection, centring and PLDA "
         "take the EER from 23.7 to 8.2 %, and a learned head adds next to nothing.\n"
-        "- **Which training is better.** What compares two scores or confidences of the same embeddings (6, 7, 9, 15, "
-        "20 to 24, 28) is not touched by the search.\n"
-        "- **Confidence.** On numbers the score of the item found tells right answers better than what the dul_reg "
-        "rows and pfe learn; on garments so it is for pfe (by llr and mls), and for the dul_reg rows neither is "
-        "ahead.\n"
-        "- **Not tried:** gains with thousands of classes (Revisited's first headline), images found by text "
-        "(ScaleFace's largest gain), novel inputs (Bayesian triplet)."
+        "- **Thousands of classes** (Revisited's first headline): [printed kanji](kanji.md).\n"
+        "- **Not tried:** images found by text (ScaleFace's largest gain), novel inputs (Bayesian triplet)."
     )
 
 

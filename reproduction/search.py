@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,10 @@ from scipy import stats
 from reproduction.claims import FEWEST, Comparison, differences, measured_of
 from reproduction.failures import kept
 from reproduction.ledger import Record
-from reproduction.plan import WHOLE, Cell, Form, Plan, Task, rows_of, trained, tried
-from reproduction.student import LEVEL
+from reproduction.plan import Cell, Form, Plan, Task, rows_of, trained, tried
+from reproduction.student import LEVEL, where_mean
 
-__all__ = ["called_different", "overlap", "trials", "variance_of_search"]
+__all__ = ["called_different", "called_different_by_draws", "overlap", "trials", "variance_of_search"]
 
 Records = Mapping[Cell, Record]
 
@@ -29,14 +29,15 @@ def trials(plan: Plan, records: Records, row: str) -> NDArray[np.float64]:
     return 100 * np.array([np.mean([records[cell]["validation"] for cell in trial]) for trial in cells])
 
 
-def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], float]:
-    """The variance that another search of as many settings gives a difference of rows, in points squared.
+def variance_of_search(plan: Plan, records: Records, task: Task) -> Callable[[Comparison], float]:
+    """The variance that another search of as many settings gives a difference of rows on a task, in points squared.
 
-    The best of a row's settings varies in validation MAP@R as the best of as many drawn from them with replacement. How
-    a measure follows is known of common draws, less the row's chosen settings on the same split: by a line through 0,
-    and what it leaves, which is of settings too but for as much as two trainings differ by without them. Draws further
-    below the chosen settings than the median of the row's trials say nothing of a best one, which is as low in one of
-    64 searches. Measures with few draws have none, nor have differences within one training and those of common draws.
+    The best of a row's settings varies in validation MAP@R of numbers, by which they are chosen for all tasks, as the
+    best of as many drawn from them with replacement. How a measure of the task follows is known of common draws, less
+    the row's chosen settings on the same split: by a line through 0, and what it leaves, which is of settings too but
+    for as much as two trainings differ by without them. Draws further below the chosen settings than the median of the
+    row's trials say nothing of a best one, which is as low in one of 64 searches. Measures with few draws have none,
+    nor have differences within one training and those of common draws.
     """
     tried_settings = {row: x for row in plan.rows["numbers"] if len(x := trials(plan, records, row)) > 1}
     variances = {row: _variance_of_best(x) for row, x in tried_settings.items()}
@@ -46,13 +47,17 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
     def worth(measure: str) -> tuple[float, float]:
         """Points of a measure for one of validation MAP@R, and the variance that is left."""
         moved = []
-        for cell, record in last.items():
-            if cell.drawn and cell.row in tried_settings:
-                form: Form = "longer" if cell.form == "drawn, longer" else ""
-                chosen = last.get(trained(cell.task, cell.row, cell.split, form))
-                sides = [measured_of(x, measure) for x in (record, chosen) if x is not None]
-                if chosen is not None and sides[0] is not None and sides[1] is not None:
-                    points, of_row = 100 * (record["validation"] - chosen["validation"]), tried_settings[cell.row]
+        for cell in last:
+            if cell.task == task and cell.drawn and cell.row in tried_settings:
+                forms: tuple[Form, Form] = (cell.form, "longer" if cell.form == "drawn, longer" else "")
+                on_task, on_numbers = (
+                    [last[same] for form in forms if (same := trained(of, cell.row, cell.split, form)) in last]
+                    for of in (task, "numbers")
+                )
+                sides = [x for record in on_task if (x := measured_of(record, measure)) is not None]
+                if len(sides) == len(on_numbers) == len(forms):
+                    points = 100 * (on_numbers[0]["validation"] - on_numbers[1]["validation"])
+                    of_row = tried_settings[cell.row]
                     if points >= np.median(of_row) - of_row.max():
                         moved.append((points, 100 * float(sides[0].mean() - sides[1].mean())))
         if len(moved) < FEWEST:
@@ -66,7 +71,7 @@ def variance_of_search(plan: Plan, records: Records) -> Callable[[Comparison], f
     def without_settings(measure: str) -> float:
         """The variance over splits of a difference of two rows with chosen settings, the median over neighbours."""
         chosen = (Comparison((left,), (right,), (measure,)) for left, right in pairwise(plan.common.rows))
-        found = (differences(last, comparison, task) for comparison in chosen for task in WHOLE)
+        found = (differences(last, comparison, task) for comparison in chosen)
         known = [np.var(x, ddof=1) for x in found if len(x) >= FEWEST]
         return float(np.median(known)) if known else 0.0
 
@@ -89,13 +94,28 @@ def called_different(plan: Plan, records: Records, task: Task) -> float:
 
     The mean over all pairs of rows of a task, with the variances that each pair has over splits and over searches.
     """
-    variance, last, found = variance_of_search(plan, records), kept(records), []
+    variance, last, found = variance_of_search(plan, records, task), kept(records), []
     for left, right in combinations(rows_of(plan, task), 2):
         comparison = Comparison((left,), (right,), ("recall_at_1.own",))
         x = differences(last, comparison, task)
         if len(x) >= FEWEST and (over_splits := np.var(x, ddof=1) / len(x)):
             far = stats.t.ppf(1 - LEVEL / 2, len(x) - 1)
             found.append(2 * stats.t.sf(far / np.sqrt(1 + variance(comparison) / over_splits), len(x) - 1))
+    return float(np.mean(found)) if found else np.nan
+
+
+def called_different_by_draws(records: Records, task: Task) -> float:
+    """How often a t-test at 5 % would call two equal rows different in Recall@1 that have common draws of settings.
+
+    The mean over all pairs of rows of a task, and over all signs that their differences may have: of equal rows either
+    is as likely to be ahead by a draw, whatever it is that the draw, the split and the initialisation do to them.
+    """
+    last, found = kept(records), []
+    for left, right in combinations(sorted({cell.name for cell in last if cell.drawn and cell.task == task}), 2):
+        x = np.array(differences(last, Comparison((left,), (right,), ("recall_at_1.own",)), task))
+        if len(x) >= FEWEST:
+            every = (where_mean(list(x * signs), (0, np.inf)) for signs in product((1, -1), repeat=len(x)))
+            found.append(np.mean([min(where.inside, where.beyond) < LEVEL for where in every]))
     return float(np.mean(found)) if found else np.nan
 
 

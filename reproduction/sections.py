@@ -73,7 +73,7 @@ SECTIONS: Mapping[str, Section] = {
     ),
     "Verification": Section(
         "All pairs of one class and 100,000 of two, by each row's own score, by cosine and by calibrated `llr`; of the "
-        "EER lower is better. The table has AUC, TAR at FAR 0.1 %, and the EER by seen and unseen corruption.",
+        "EER lower is better.",
         {
             "AUC": "numbers.auc.own",
             "AUC, cosine": "numbers.auc.cosine",
@@ -89,8 +89,8 @@ SECTIONS: Mapping[str, Section] = {
     ),
     "Confidence": Section(
         "AUROC of telling queries that are answered rightly from the others, by the learned confidence and by the "
-        "best item's score, which costs nothing. The table has baselines, margins, and the rank correlation of "
-        "confidence and severity (100 where confidence falls as severity grows).",
+        "best item's score, which costs nothing. The table has the rank correlation with severity too (100 where "
+        "confidence falls as severity grows).",
         {f"severity, {name}": f"numbers.severity.{key}" for name, key in BASELINES.items()}
         | {f"AUROC, {name}": f"numbers.r_auroc.{key}" for name, key in (BASELINES | BEST).items()},
         ("AUROC, own", "AUROC, best by cosine", "AUROC, best by llr"),
@@ -119,8 +119,8 @@ SECTIONS: Mapping[str, Section] = {
     ),
     "Calibration": Section(
         "Brier score of the probability that the first item is right, fitted to a confidence on queries of other "
-        "classes; lower is better. The table has the ECE, fitted and as published, and that of class probabilities. "
-        "The published forms do not tell a useful confidence from a useless one.",
+        "classes; lower is better. The published forms of the ECE, in the table, do not tell a useful confidence from "
+        "a useless one.",
         {
             "ECE, fitted": "numbers.ece_fitted.own",
             "Brier": "numbers.brier.own",

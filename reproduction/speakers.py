@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import t
 
 import peaccel as pe
 from peaccel._utils.atomic_files import aside
@@ -35,7 +36,6 @@ TABLES = Path(__file__).parents[1] / "docs" / "data"
 UTTERANCES, SECONDS, NOISE = 20, (0.5, 4.0), (0.0, 30.0)
 RATE = 16_000  # of the encoder, in Hz
 SPLITS, FITTED, DIRECTIONS = 5, 60, 40
-STUDENT = 2.776  # 97.5 % quantile of Student's t, four degrees of freedom
 COHORT = 100  # the best of the cohort, by which scores are normalised
 
 WORDS = """time year people way day man thing woman life child world school state family student group country problem
@@ -271,8 +271,8 @@ def of_heads(x: Speech, fit: np.ndarray, *more: str) -> Iterator[tuple[str, Head
 
 
 def half_width(values: np.ndarray) -> np.ndarray:
-    """Of 95 % intervals of means over `SPLITS` runs [S, ...]."""
-    found: np.ndarray = STUDENT * values.std(0, ddof=1) / np.sqrt(len(values))
+    """Of 95 % intervals of means over runs [S, ...], by Student's t."""
+    found: np.ndarray = t.ppf(0.975, len(values) - 1) * values.std(0, ddof=1) / np.sqrt(len(values))
     return found
 
 

@@ -70,7 +70,9 @@ def pairs(plan: Plan, last: Records, records: Records) -> Iterator[Pair]:
     """Each pair of rows that claims compare by common draws, on each task."""
     for claim in read_claims():
         for comparison in claim.comparisons + claim.other_forms:
-            if not comparison.drawn or comparison.of != ("recall_at_1.own",):
+            if not comparison.drawn or comparison.left == comparison.right:
+                continue
+            if not comparison.of[0].startswith("recall_at_1"):
                 continue
             rows = [side[0] for side in (comparison.left, comparison.right)]
             names = [row.replace(" (drawn, longer)", " (longer)").removesuffix(" (drawn)") for row in rows]
@@ -125,19 +127,27 @@ def _search(plan: Plan, records: Records) -> Table:
 
 
 def claims_table(by_task: Mapping[Task, Verdicts]) -> str:
-    """Differences that claims are decided by: as they are, without retries, with the search, with splits' overlap."""
+    """Differences that claims are decided by: as they are, without retries, with search and overlap, by draws."""
     lines: list[Sequence[object]] = [
         ("claim", "task", "difference", "claimed from", "to", "splits", "found", "low", "high", "p", "p with search",
-         "p with overlap", "found without retries", "verdict of the claim", "p of the claim, by Holm"),
+         "p with overlap", "found without retries", "draws", "found by draws", "verdict of the claim",
+         "p of the claim, by Holm"),
     ]  # fmt: skip
     for task, verdicts in by_task.items():
-        ways = (verdicts.final, verdicts.without_retries, verdicts.with_search, verdicts.with_overlap)
+        ways = (
+            verdicts.final,
+            verdicts.without_retries,
+            verdicts.with_search,
+            verdicts.with_overlap,
+            verdicts.by_draws,
+        )
         for decision, *others in zip(*ways, strict=True):
             claim = decision.claim
             rows = zip(claim.comparisons, decision.comparisons, *(x.comparisons for x in others), strict=True)
-            for comparison, where, without, moved, overlapping in rows:
+            for comparison, where, without, moved, overlapping, drawn in rows:
                 p = (min(x.inside, x.beyond) for x in (where, moved, overlapping))
-                found = (where.seeds, where.value, where.low, where.high, *p, without.value)
+                of_draws = (without.value, drawn.seeds, drawn.value)
+                found = (where.seeds, where.value, where.low, where.high, *p, *of_draws)
                 lines.append(
                     (
                         claim.number,

@@ -1,6 +1,7 @@
 """What decides claims: Student's t over seeds, all or any of a claim's comparisons, and Holm over claims."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import stats
 from reproduction import ledger
 from reproduction.claims import Claim, Comparison, decided, differences, read_claims
 from reproduction.plan import WHOLE, read_plan, trained, tried
-from reproduction.search import called_different, overlap, trials, variance_of_search
+from reproduction.search import called_different, called_different_by_draws, overlap, trials, variance_of_search
 from reproduction.student import LEVEL, holm, seeds_needed, where_mean
 
 INF = float("inf")
@@ -261,7 +262,7 @@ def test_another_search_moves_rows_and_not_the_scores_of_one_training():
     moved = [(-0.02, -0.03), (-0.04, -0.07), (0.01, 0.03)]
     found = searched(plan, [*moved, (-0.06, 0.9)])  # of a draw that a search would not take nothing is learned
     assert trials(plan, found, "pfe") == pytest.approx([50, 48, 46, 44, 42, 40])
-    variance = variance_of_search(plan, found)
+    variance = variance_of_search(plan, found, "numbers")
     best = rng.choice(trials(plan, found, "pfe"), (100_000, plan.search.trials)).max(1).var()
     x, y = 100 * np.array(moved * 3).T
     worth = min(y / x, key=lambda slope: np.abs(y - slope * x).sum())
@@ -269,6 +270,15 @@ def test_another_search_moves_rows_and_not_the_scores_of_one_training():
     assert rest > 0.1  # rows differ by as much on every split, so that all of it is of settings
     of = ("numbers.auc.own",)
     assert variance(comparison("pfe", "scf", (0, INF), of)) == pytest.approx(2 * (worth**2 * best + rest), rel=0.03)
+    # What a measure of garments is worth is known of its draws there, and of the validation on numbers that chooses.
+    both = dict(found)
+    for cell, record in found.items():
+        if cell.trial is None:
+            moved_twice = {"auc.own": 2 * record["numbers"]["auc.own"]}
+            both[replace(cell, task="garments")] = {**record, "validation": 0.5, "numbers": moved_twice}
+    pair = comparison("pfe", "scf", (0, INF), of)
+    assert variance_of_search(plan, both, "garments")(pair) == pytest.approx(4 * variance(pair))
+    assert variance_of_search(plan, both, "numbers")(pair) == variance(pair)
     one = variance(comparison("pfe (published)", None, (0, INF), of))
     assert 2 * one == pytest.approx(variance(comparison("pfe", "scf", (0, INF), of)))
     mean = Comparison(("pfe", "scf"), (), of)
@@ -289,13 +299,26 @@ def test_searches_apart_call_equal_rows_different():
     for cell in [cell for cell in found if cell.drawn]:
         recall = 0.6 + (0.02 if cell.split % 2 else -0.02)
         found[cell]["recall_at_1"] = {"own": ledger.packed(np.full(200, recall))}
-    share, variance = [], variance_of_search(plan, found)
+    share, variance = [], variance_of_search(plan, found, "numbers")
     for left, right in (("arcface", "pfe"), ("arcface", "scf"), ("pfe", "scf")):
         pair = comparison(left, right, (0, INF))
         deviation = np.std(differences(found, pair), ddof=1)
         x = rng.normal(0, deviation, (20_000, 10)) + rng.normal(0, np.sqrt(variance(pair)), (20_000, 1))
         share.append(np.mean(stats.ttest_1samp(x, 0, axis=1).pvalue < LEVEL))
     assert called_different(plan, found, "numbers") == pytest.approx(np.mean(share), abs=0.03)
+
+
+def test_common_draws_call_equal_rows_different_at_their_level():
+    """Draws move rows together, and each by itself."""
+    rng, found = np.random.default_rng(0), {}
+    for draw in range(6):
+        together = rng.normal(0.5, 0.2)
+        for row in ("arcface", "cosface", "hib", "pfe", "scf", "vmf_fl", "dul_reg", "dul_cls"):
+            recall = np.full(200, together + rng.normal(0, 0.05))
+            record = {"recall_at_1": {"own": ledger.packed(recall.clip(0, 1))}, "map_at_r": {}, "numbers": {}}
+            found[trained("garments", row, draw, "drawn")] = {**record, "validation": 0.5}
+    assert called_different_by_draws(found, "garments") == pytest.approx(LEVEL, abs=0.015)
+    assert np.isnan(called_different_by_draws(found, "numbers"))
 
 
 def test_splits_that_overlap_say_less():

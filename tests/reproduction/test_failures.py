@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -117,6 +118,28 @@ def test_the_page_has_both_verdicts():
     assert "| 18 | HIB's uncertainty follows corruption | numbers held" in markdown(read_plan(), found, 100, 100)
 
 
+@pytest.mark.parametrize(
+    ("by_draws", "said"),
+    [([], "held°"), ([0.1] * 6, "held"), ([-0.1] * 6, "turns with the search"), ([-0.1] * 4, "held°")],
+)
+def test_a_verdict_at_chosen_settings_lies_on_the_same_side_by_common_draws(by_draws, said):
+    found = splits([0.4] * 10)
+    for split in range(10):
+        numbers = {"severity.own": 0.5 + 0.01 * split}
+        found[trained("numbers", "hib", split)] = {**result(0.4), "numbers": numbers}
+    for split, severity in enumerate(by_draws):
+        found[trained("numbers", "hib", split, "drawn")] = {**result(0.4), "numbers": {"severity.own": severity}}
+    text = markdown(read_plan(), found, 100, 100)
+    (line,) = re.findall(r"^\| 18 \|.*numbers (.*?); garments", text, re.MULTILINE)
+    assert line.replace("†", "") == said
+    (row,) = (
+        x
+        for x in csv.DictReader(io.StringIO(files(read_plan(), found)["claims.csv"]))
+        if (x["claim"], x["task"]) == ("18", "numbers")
+    )
+    assert (row["draws"], row["found by draws"]) == (str(len(by_draws)), f"{100 * by_draws[0]:g}" if by_draws else "")
+
+
 def test_the_page_compares_trainings_by_common_draws_beside_chosen_settings_and_recipes():
     plan, found = read_plan(), splits([0.4] * 6) | splits([0.4] * 6, "pfe_vmf")
     for row, level, by_draw in (("pfe", 0.4, 0.0), ("pfe_vmf", 0.3, 0.2)):
@@ -130,7 +153,7 @@ def test_the_page_compares_trainings_by_common_draws_beside_chosen_settings_and_
     assert pair.recipe == pytest.approx(-10) and pair.drawn.high - 10 == pytest.approx(2.571 * 10.95 / 6**0.5, abs=0.01)
     text, written = markdown(plan, found, 100, 100), files(plan, found)
     assert "numbers,pfe_vmf less pfe,6,10,-1.496,21.5,0.07559,6,0,0,0,-10\n" in written["pairs.csv"]
-    assert "pairs.svg" in written and "(1 of 40 pairs have some)" in text and "pairs.svg" in text
+    assert "pairs.svg" in written and "(1 of 42 pairs have some)" in text and "pairs.svg" in text
     claims = csv.DictReader(io.StringIO(written["claims.csv"]))
     own = next(line for line in claims if line["difference"] == "recall_at_1.own: pfe_vmf (drawn) less pfe (drawn)")
     assert own["splits"] == "6" and own["p"] == own["p with search"] and float(own["p"]) < float(own["p with overlap"])
@@ -159,7 +182,7 @@ def test_the_page_shows_means_medians_the_worst_seed_and_what_failed():
     text, tables = markdown(read_plan(), retried, 100, 101), files(read_plan(), retried)
     assert "numbers,pfe,Recall@1,6,48.5,4.163,50.2,40\n" in tables["retrieval.csv"]
     assert "numbers,pfe,6,1,16.67,0.8512,58.18,0,1,0\n" in tables["failures.csv"]
-    assert "of 12 first trainings 1 failed; pfe on numbers in 1 of 6" in text
+    assert "1 of 12 first trainings failed, 1 of them pfe" in text
     assert "how other splits of it would come out, no more" in text and f"{101 - 25} of 101 lines" in text
     # Of an error the worst seed is the greatest.
     for split in range(6):

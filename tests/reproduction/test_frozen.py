@@ -38,14 +38,14 @@ def test_the_classes_held_out_are_those_of_the_command(case):
 
 
 def test_what_there_is_to_learn_is_seen(case):
-    found = dict(frozen.learnable(case))
+    found = dict(frozen.learnable(case, frozen.heads(case)["pfe"]))
     assert found["oracle"][1] == pytest.approx(1)
     assert found["head"][1] > 0.5 and found["what is measured"][1] == pytest.approx(found["head"][1])
     assert found["oracle"][0] > 0.6 and found["ridge regression of the distance"][1] > 0.5
 
 
 def test_claims_are_differences_in_the_right_direction(case):
-    found = dict(frozen.claims(case))
+    found = dict(frozen.claims(case, frozen.heads(case)))
     assert len(found) == 11
     assert found["5: Spearman of confidence and quality"] == pytest.approx(1)
     assert found["15: Recall@1, `llr` less cosine"] > 0
@@ -85,3 +85,21 @@ def test_texts_are_searched_for_in_english_with_other_sides_as_reference(monkeyp
     np.testing.assert_allclose(np.exp(found.measured[found.queries, 0]), split.answered + 1)
     np.testing.assert_array_equal(found.labels[found.asked], split.fitted)
     np.testing.assert_allclose(found.measured[:, 1], 1)  # both encoders see the same
+
+
+def test_a_stopped_command_goes_on_and_its_tables_are_of_all_lines(case, monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr(frozen, "RESULTS", tmp_path / "frozen.jsonl")
+    monkeypatch.setattr(speakers, "TABLES", tmp_path)
+    monkeypatch.setattr(speakers, "CACHE", tmp_path / "none")
+    monkeypatch.setattr(frozen, "of_texts", lambda name, split: ran.append((name, split)) or case)
+    for splits, new in ((1, 2), (2, 2), (2, 0)):
+        monkeypatch.setattr(frozen, "SPLITS", splits)
+        ran.clear()
+        frozen.main()
+        assert len(ran) == new
+    assert {(x["embeddings"], x["split"]) for x in frozen.finished()} == {
+        (f"texts, {name}", split) for name in texts.ENCODERS for split in (0, 1)
+    }
+    table = (tmp_path / "real_learnable.csv").read_text().splitlines()
+    assert len(table) == 1 + 7 * len(texts.ENCODERS) and "1.000 ± 0.000" in table[7] and ",2," in table[7]

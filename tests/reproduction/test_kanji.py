@@ -1,5 +1,6 @@
 """The parts of `reproduction.kanji` that need no typefaces of Debian, on those of Pillow and on made-up glyphs."""
 
+import csv
 import json
 
 import numpy as np
@@ -76,3 +77,28 @@ def test_a_training_goes_into_a_line_and_what_is_done_is_not_run_again(few, monk
     assert [line.split(",")[0:3] for line in table[1:]] == [["cosface", "6", "1"], ["cosface", "12", "1"]]
     before = results.read_text()
     assert kanji.main() == 0 and results.read_text() == before
+
+
+def test_gains_are_of_the_same_split_and_those_with_more_classes_are_compared_with_those_with_fewer(monkeypatch):
+    recall = {("arcface", 300): (50, 60, 70), ("pfe", 300): (51, 62, 73)}
+    recall |= {("arcface", 2000): (55, 65, 75), ("pfe", 2000): (58, 70, 82)}
+    monkeypatch.setattr(kanji, "COLUMNS", {"Recall@1": kanji.RECALL})
+    runs = [
+        {"row": row, "classes": classes, "split": split, "printed": {"recall_at_1.own": x / 100}}
+        for (row, classes), of in recall.items()
+        for split, x in enumerate(of)
+    ]
+    monkeypatch.setattr(kanji, "finished", lambda: runs)
+    assert [(line[0], line[1], *line[4:]) for line in kanji.table()] == [
+        ("arcface", "300", "-", "-"),
+        ("pfe", "300", "2.0 ± 2.5", "-"),
+        ("arcface", "2,000", "-", "-"),
+        ("pfe", "2,000", "5.0 ± 5.0", "3.0 ± 2.5"),
+    ]
+
+
+def test_the_table_is_of_the_lines_of_every_training():
+    assert {(x["split"], x["classes"], x["row"]) for x in kanji.finished()} == set(kanji.trainings())
+    with (speakers.TABLES / "kanji.csv").open(encoding="utf-8", newline="") as file:
+        shown = [tuple(line) for line in csv.reader(file)]
+    assert shown == [("Row", "Classes", "Splits", *kanji.COLUMNS, *kanji.GAINS), *kanji.table()]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import peaccel as pe
 from reproduction import speakers
@@ -108,3 +109,10 @@ def test_the_table_has_the_rows_and_metrics_of_the_command(few, monkeypatch):
         header, *rows = csv.reader(file)
     assert header == ["Score", *speakers.METRICS]
     assert [row[0] for row in rows] == [name.replace("of 8", "of 40").replace("the 8", "the 40") for name in names]
+
+
+@pytest.mark.parametrize("runs", [3, 20])
+def test_intervals_are_of_as_many_runs_as_there_are(runs):
+    values = np.random.default_rng(0).normal(size=(runs, 2))
+    interval = stats.ttest_1samp(values, 0).confidence_interval()
+    np.testing.assert_allclose(2 * speakers.half_width(values), interval.high - interval.low)
