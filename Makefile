@@ -22,7 +22,7 @@ CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
 .PHONY: help demo test test-all test-rust coverage lock lint lint-rust lint-python train-step fuzz soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing speakers texts frozen kanji reproduce docs clean build core core-without-cuda wheel sdist test-wheel test-aarch64 release-check
+	metrics choosing speakers texts frozen kanji reproduce docs clean build core core-without-cuda wheel sdist test-memory test-wheel test-aarch64 release-check
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
