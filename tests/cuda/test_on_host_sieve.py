@@ -93,7 +93,7 @@ def test_the_best_cosines_of_rows_whose_squares_lose_digits(device, at):
 
 @pytest.mark.parametrize("dim", [2, 3, 130, 1000])
 def test_the_best_half_of_rows_of_all_concentrations(device, dim):
-    """Half of the rows lie around the threshold, so that a limit below the score loses some; also near and opposite ones."""
+    """Half of the rows lie around the threshold: a limit below the score loses some; also near and opposite ones."""
     rng = np.random.default_rng(dim)
     q, g = (make("vmf", n, dim, 1, dtype="float32", library="torch") for n in (5, 300))
     g.mu[:40] = q.mu[0] + 1e-3 * torch.from_numpy(rng.standard_normal((40, dim))).float()
