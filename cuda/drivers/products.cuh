@@ -209,6 +209,40 @@ __device__ void scores_of_products(const F& f, const ProductArgs& args) {
     });
 }
 
+// The weights of a thread's pairs with some queries, and what their derivatives add to the factors and to the sums of each query.
+template <typename F, int QUERIES, int SUMS>
+struct WeightedPairs {
+    using T = typename F::T;
+    T weights[QUERIES], factors[QUERIES] = {}, sums[QUERIES * SUMS] = {};
+
+    // Adds the derivatives of the pair with query i, if it counts, to these and to the sums of the column.
+    __device__ void add(int i, bool counts, const DotPartials& by_query, const DotPartials& by_gallery, double (&of_column)[2]) {
+        const auto times = [&](double partial) { return counts ? weights[i] * partial : 0; };
+        const double factor = (F::DIFFERENCE ? -2 : 1) * times(by_query.x), shift = F::DIFFERENCE ? factor : 0;
+        const double uncertainty = times(by_query.uncertainty);
+        factors[i] += T(factor);
+        sums[i * SUMS] += T(2 * times(by_query.norm) - shift), sums[i * SUMS + 1] += T(uncertainty);
+        for (int s = 2; s < SUMS; ++s) sums[i * SUMS + s] += T(times(by_query.shared[s - 2]));
+        of_column[0] += 2 * times(by_gallery.norm) - shift;
+        of_column[1] += F::ALIKE ? uncertainty : times(by_gallery.uncertainty);
+    }
+};
+
+// Adds up the sums of `count` queries over the warps of a block.
+template <typename T, int WARPS, int SUMS>
+__device__ inline void write_sums(const T (&parts)[WARPS][PRODUCT_ROWS][SUMS], int count, double* to) {
+    const int i = int(threadIdx.x) / PRODUCT_SUMS, s = int(threadIdx.x) % PRODUCT_SUMS;
+    if (i >= count) return;
+    double sum = 0;
+    for (int w = 0; w < WARPS && s < SUMS; ++w) sum += parts[w][i][s];
+    to[i * PRODUCT_SUMS + s] = sum;
+}
+
+// The same pair, seen from the gallery.
+__device__ inline DotPair turned(const DotPair& pair) {
+    return {pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
+}
+
 // Writes the factors of all pairs, the masks, and the sums over rows and columns.
 template <typename F>
 __device__ void weights_of_products(const F& f, const ProductArgs& args) {
@@ -227,37 +261,21 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
         // A pair's weight lies beside its product, in another matrix of the same shape.
         const int64_t apart = static_cast<const T*>(args.weights) - static_cast<const T*>(args.products);
         tile.template each_few<AT_ONCE, 2>(column.at(), apart, [&](int first, const T(&loaded)[AT_ONCE][2]) {
-            T weights[AT_ONCE], factors[AT_ONCE] = {}, sums[AT_ONCE * SUMS] = {};
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) weights[i] = column.there && first + i < tile.count ? loaded[i][1] : 0;
-            // Adds the derivatives of a pair with query first + i to all sums.
-            const auto add = [&](int i, bool counts, const DotPartials& by_query, const DotPartials& by_gallery) {
-                const double weight = weights[i];
-                const auto times = [&](double partial) { return counts ? weight * partial : 0; };
-                const double factor = (F::DIFFERENCE ? -2 : 1) * times(by_query.x), shift = F::DIFFERENCE ? factor : 0;
-                const double uncertainty = times(by_query.uncertainty);
-                factors[i] += T(factor);
-                sums[i * SUMS] += T(2 * times(by_query.norm) - shift), sums[i * SUMS + 1] += T(uncertainty);
-                for (int s = 2; s < SUMS; ++s) sums[i * SUMS + s] += T(times(by_query.shared[s - 2]));
-                of_column[0] += 2 * times(by_gallery.norm) - shift;
-                of_column[1] += F::ALIKE ? uncertainty : times(by_gallery.uncertainty);
-            };
-            const auto turned = [](const DotPair& pair) {
-                return DotPair{pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
-            };
+            WeightedPairs<F, AT_ONCE, SUMS> found;
             const bool both = !F::ALIKE && args.columns;
             uint32_t left = 0;
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
+                found.weights[i] = column.there && first + i < tile.count ? loaded[i][1] : 0;
                 const DotPair pair = column.pair(first + i, loaded[i][0]);
                 // A weight of 0 adds nothing even where derivatives are NaN or infinite.
-                const bool wanted = weights[i] != 0, near = wanted & !column.is_apart(pair);
+                const bool wanted = found.weights[i] != 0, near = wanted & !column.is_apart(pair);
                 const DotPartials by_query = f.formula.partials(pair);
                 const DotPartials by_gallery = both ? other.partials(turned(pair)) : DotPartials{};
                 const double all = by_query.x + by_query.norm + by_query.uncertainty + by_query.shared[0] + by_query.shared[1] +
                                    by_gallery.norm + by_gallery.uncertainty;
                 const bool finite = is_finite(all), counts = wanted & !near;
-                add(i, counts & finite, by_query, by_gallery);
+                found.add(i, counts & finite, by_query, by_gallery, of_column);
                 marks |= uint32_t(near) << (first + i), left |= uint32_t(counts & !finite) << i;
             }
             if (__any_sync(FULL, left)) {
@@ -266,7 +284,7 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
                     if (!__any_sync(FULL, left >> i & 1)) continue;
                     const DotPair pair = column.pair(first + i, loaded[i][0]);
                     const DotPartials by_gallery = both ? partials_of(other, turned(pair)) : DotPartials{};
-                    add(i, left >> i & 1, partials_of(f.formula, pair), by_gallery);
+                    found.add(i, left >> i & 1, partials_of(f.formula, pair), by_gallery, of_column);
                 }
             }
 #pragma unroll
@@ -276,11 +294,11 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
                 if (lane() == 0 && column.g / WARP < words) {
                     args.marks[QUERY][(tile.first_query + first + i) * words + column.g / WARP] = word;
                 }
-                if (column.there) static_cast<T*>(args.factors)[start + (first + i) * gallery] = factors[i];
+                if (column.there) static_cast<T*>(args.factors)[start + (first + i) * gallery] = found.factors[i];
             }
             // Lane l has sum l / EACH of the first query on.
             constexpr int EACH = WARP / (AT_ONCE * SUMS);
-            const T sum = combined(sums, Sum());
+            const T sum = combined(found.sums, Sum());
             if (lane() % EACH == 0) parts[warp()][first + lane() / EACH / SUMS][lane() / EACH % SUMS] = sum;
         });
         if (column.there) args.marks[GALLERY][number * gallery + column.g] = marks;
@@ -288,12 +306,7 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
             for (int s = 0; s < 2; ++s) args.columns[(number * gallery + column.g) * 2 + s] = of_column[s];
         }
         __syncthreads();
-        const int i = int(threadIdx.x) / PRODUCT_SUMS, s = int(threadIdx.x) % PRODUCT_SUMS;
-        if (i < tile.count) {
-            double sum = 0;
-            for (int w = 0; w < WARPS && s < SUMS; ++w) sum += parts[w][i][s];
-            args.rows[(int64_t(blockIdx.x) * args.pairs.mu1.rows + tile.first_query + i) * PRODUCT_SUMS + s] = sum;
-        }
+        write_sums(parts, tile.count, args.rows + (blockIdx.x * args.pairs.mu1.rows + tile.first_query) * PRODUCT_SUMS);
     });
 }
 
