@@ -228,13 +228,13 @@ struct WeightedPairs {
     }
 };
 
-// Adds up the sums of `count` queries over the warps of a block.
-template <typename T, int WARPS, int SUMS>
-__device__ inline void write_sums(const T (&parts)[WARPS][PRODUCT_ROWS][SUMS], int count, double* to) {
+// Adds up the SUMS sums of each of `count` queries over the warps of a block, parts [warps, PRODUCT_ROWS, SUMS].
+template <int SUMS, typename T>
+__device__ inline void write_sums(const T* parts, int count, double* to) {
     const int i = int(threadIdx.x) / PRODUCT_SUMS, s = int(threadIdx.x) % PRODUCT_SUMS;
     if (i >= count) return;
     double sum = 0;
-    for (int w = 0; w < WARPS && s < SUMS; ++w) sum += parts[w][i][s];
+    for (int w = 0; w < PRODUCT_COLUMNS / WARP && s < SUMS; ++w) sum += parts[(w * PRODUCT_ROWS + i) * SUMS + s];
     to[i * PRODUCT_SUMS + s] = sum;
 }
 
@@ -249,8 +249,8 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
     using T = typename F::T;
     // A formula of the distance and the sum of the uncertainties has no other derivatives; others take twice the registers.
     constexpr int AT_ONCE = F::ALIKE ? F::AT_ONCE : (F::AT_ONCE + 1) / 2;
-    constexpr int SUMS = F::ALIKE ? 2 : PRODUCT_SUMS, WARPS = PRODUCT_COLUMNS / WARP;
-    __shared__ T parts[WARPS][PRODUCT_ROWS][SUMS];
+    constexpr int SUMS = F::ALIKE ? 2 : PRODUCT_SUMS;
+    __shared__ T parts[PRODUCT_COLUMNS / WARP][PRODUCT_ROWS][SUMS];
     const int64_t gallery = args.pairs.mu2.rows, words = (gallery + WARP - 1) / WARP;
     const auto other = f.formula.transposed();
     each_tile<F, T, double>(f, args, false, [&](const auto& tile, int64_t number) {
@@ -306,7 +306,7 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
             for (int s = 0; s < 2; ++s) args.columns[(number * gallery + column.g) * 2 + s] = of_column[s];
         }
         __syncthreads();
-        write_sums(parts, tile.count, args.rows + (blockIdx.x * args.pairs.mu1.rows + tile.first_query) * PRODUCT_SUMS);
+        write_sums<SUMS>(&parts[0][0][0], tile.count, args.rows + (blockIdx.x * args.pairs.mu1.rows + tile.first_query) * PRODUCT_SUMS);
     });
 }
 
