@@ -404,7 +404,10 @@ def listing(rng, scores_of):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("rows", "n", "k"),
-    [(3, 1, 1), (3, 40, 60), (3, 700, 1), (3, 700, 256), (3, 3000, 1024), (3, 1500, 1100), (60, 40, 3)],
+    [
+        *((3, 1, 1), (3, 40, 60), (3, 700, 1), (3, 700, 256), (3, 3000, 1024), (3, 1500, 1100), (60, 40, 3)),
+        *((2, 600, 10), (2, 20_000, 10)),  # ties of which a list has memory for all, and for few
+    ],
 )
 def test_the_best_k(device, rows, n, k, dtype):
     """Higher scores, then NaN, then padding; ties to the lower id; by the kernel and, beyond 1024, by sorting."""
@@ -417,6 +420,20 @@ def test_the_best_k(device, rows, n, k, dtype):
         items = (items + [(-np.inf, -1)] * k)[:k]
         np.testing.assert_array_equal(found[0][row], [s for s, _ in items])
         assert found[1][row].tolist() == [i for _, i in items]
+
+
+@pytest.mark.parametrize(("parts", "k"), [(528, 10), (60, 100), (9, 256)])
+def test_the_best_of_parts_that_are_mostly_padding(device, parts, k):
+    """As of a query whose survivors many blocks have scored."""
+    rng = np.random.default_rng(parts)
+    scores, ids = torch.full((2, parts * k), -torch.inf), torch.full((2, parts * k), -1)
+    scores[:, ::k] = torch.from_numpy(rng.standard_normal((2, parts)).astype(np.float32))
+    ids[:, ::k] = torch.from_numpy(rng.permutation(10 * parts)[: 2 * parts].reshape(2, parts))
+    best, found = _cuda.select(scores, ids, k)
+    want, order = scores[:, ::k].sort(descending=True)
+    count = min(parts, k)
+    assert torch.equal(best[:, :count], want[:, :count]) and (best[:, count:] == -torch.inf).all()
+    assert torch.equal(found[:, :count], ids[:, ::k].gather(1, order)[:, :count]) and (found[:, count:] == -1).all()
 
 
 @pytest.mark.parametrize("k", [1, 10, 300, 1024, 1100])
