@@ -2,7 +2,6 @@
 // PEACCEL_WRITE=1 cargo test arguments
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 
 // Threads of a warp.
@@ -81,13 +80,6 @@ struct Order {
     // w + constant: the limit of log(I_v(x) e^-x) - v log(x/2w) at x = 0.
     double limit;
 };
-static_assert(offsetof(Order, v) == 0);
-static_assert(offsetof(Order, w) == 8);
-static_assert(offsetof(Order, pairs) == 16);
-static_assert(offsetof(Order, series) == 24);
-static_assert(offsetof(Order, inverse) == 1560);
-static_assert(offsetof(Order, constant) == 1568);
-static_assert(offsetof(Order, limit) == 1576);
 static_assert(sizeof(Order) == 1584);
 
 // The orders of the Bessel functions that densities of von Mises-Fisher distributions in D dimensions call.
@@ -97,8 +89,6 @@ struct TwoOrders {
     // D/2, of the mean direction's length.
     Order ratio;
 };
-static_assert(offsetof(TwoOrders, normaliser) == 0);
-static_assert(offsetof(TwoOrders, ratio) == 1584);
 static_assert(sizeof(TwoOrders) == 3168);
 
 // A read-only matrix: rows `stride` elements apart, of which `stored` elements each are in memory. A constant row
@@ -113,10 +103,6 @@ struct DeviceMatrix {
     // Number of elements from the beginning of a row to that of the next one.
     int64_t stride;
 };
-static_assert(offsetof(DeviceMatrix, data) == 0);
-static_assert(offsetof(DeviceMatrix, rows) == 8);
-static_assert(offsetof(DeviceMatrix, stored) == 16);
-static_assert(offsetof(DeviceMatrix, stride) == 24);
 static_assert(sizeof(DeviceMatrix) == 32);
 
 // The arguments of every kernel of a score; each reads the fields that concern it. T is the type that is computed in, S
@@ -169,28 +155,6 @@ struct PairArgs {
     // anew.
     void* per_item[2];
 };
-static_assert(offsetof(PairArgs, mu1) == 0);
-static_assert(offsetof(PairArgs, uncertainty1) == 32);
-static_assert(offsetof(PairArgs, mu2) == 64);
-static_assert(offsetof(PairArgs, uncertainty2) == 96);
-static_assert(offsetof(PairArgs, shared) == 128);
-static_assert(offsetof(PairArgs, candidates) == 160);
-static_assert(offsetof(PairArgs, wide_uncertainty2) == 192);
-static_assert(offsetof(PairArgs, pairs) == 200);
-static_assert(offsetof(PairArgs, k) == 208);
-static_assert(offsetof(PairArgs, capacity) == 216);
-static_assert(offsetof(PairArgs, resident) == 224);
-static_assert(offsetof(PairArgs, scores) == 232);
-static_assert(offsetof(PairArgs, ids) == 240);
-static_assert(offsetof(PairArgs, begin) == 248);
-static_assert(offsetof(PairArgs, end) == 256);
-static_assert(offsetof(PairArgs, most_survivors) == 264);
-static_assert(offsetof(PairArgs, survivors) == 272);
-static_assert(offsetof(PairArgs, counts) == 280);
-static_assert(offsetof(PairArgs, known) == 288);
-static_assert(offsetof(PairArgs, list_scores) == 296);
-static_assert(offsetof(PairArgs, list_ids) == 304);
-static_assert(offsetof(PairArgs, per_item) == 312);
 static_assert(sizeof(PairArgs) == 328);
 
 // The arguments of a kernel that fills `pairs.per_item` of one side.
@@ -202,9 +166,6 @@ struct PerItemArgs {
     // Not 0 where the numbers are for gradients.
     int64_t partials;
 };
-static_assert(offsetof(PerItemArgs, pairs) == 0);
-static_assert(offsetof(PerItemArgs, side) == 328);
-static_assert(offsetof(PerItemArgs, partials) == 336);
 static_assert(sizeof(PerItemArgs) == 344);
 
 // The arguments of a kernel that adds up the gradients of one side, whose items the kernel goes through. The gallery holds
@@ -234,17 +195,6 @@ struct BackwardArgs {
     // not wanted.
     void* shared;
 };
-static_assert(offsetof(BackwardArgs, pairs) == 0);
-static_assert(offsetof(BackwardArgs, side) == 328);
-static_assert(offsetof(BackwardArgs, weights) == 336);
-static_assert(offsetof(BackwardArgs, offsets) == 344);
-static_assert(offsetof(BackwardArgs, positions) == 352);
-static_assert(offsetof(BackwardArgs, marks) == 360);
-static_assert(offsetof(BackwardArgs, sums) == 368);
-static_assert(offsetof(BackwardArgs, parts) == 376);
-static_assert(offsetof(BackwardArgs, mu) == 384);
-static_assert(offsetof(BackwardArgs, uncertainty) == 392);
-static_assert(offsetof(BackwardArgs, shared) == 400);
 static_assert(sizeof(BackwardArgs) == 408);
 
 // The arguments of scores that compare draws, beside their inputs.
@@ -268,15 +218,6 @@ struct DrawingArgs {
     // The orders of densities.
     TwoOrders orders;
 };
-static_assert(offsetof(DrawingArgs, seed) == 0);
-static_assert(offsetof(DrawingArgs, draws) == 8);
-static_assert(offsetof(DrawingArgs, cached_steps) == 16);
-static_assert(offsetof(DrawingArgs, columns) == 24);
-static_assert(offsetof(DrawingArgs, stride) == 32);
-static_assert(offsetof(DrawingArgs, workspace) == 40);
-static_assert(offsetof(DrawingArgs, made) == 48);
-static_assert(offsetof(DrawingArgs, by_draws) == 64);
-static_assert(offsetof(DrawingArgs, orders) == 72);
 static_assert(sizeof(DrawingArgs) == 3240);
 
 // The arguments of kernels that read inner products which a library has made: those of all queries and the gallery rows
@@ -318,21 +259,6 @@ struct ProductArgs {
     // numbers; null where there are none.
     double* by_line;
 };
-static_assert(offsetof(ProductArgs, pairs) == 0);
-static_assert(offsetof(ProductArgs, products) == 328);
-static_assert(offsetof(ProductArgs, squares) == 336);
-static_assert(offsetof(ProductArgs, stride) == 344);
-static_assert(offsetof(ProductArgs, first) == 352);
-static_assert(offsetof(ProductArgs, queries) == 360);
-static_assert(offsetof(ProductArgs, norms) == 368);
-static_assert(offsetof(ProductArgs, powers) == 384);
-static_assert(offsetof(ProductArgs, slack) == 392);
-static_assert(offsetof(ProductArgs, weights) == 400);
-static_assert(offsetof(ProductArgs, factors) == 408);
-static_assert(offsetof(ProductArgs, marks) == 416);
-static_assert(offsetof(ProductArgs, rows) == 432);
-static_assert(offsetof(ProductArgs, columns) == 440);
-static_assert(offsetof(ProductArgs, by_line) == 448);
 static_assert(sizeof(ProductArgs) == 456);
 
 // The arguments of a kernel that makes the squared norms of rows.
@@ -346,10 +272,6 @@ struct NormArgs {
     // float32 [N], written: the reciprocals of these powers.
     float* powers;
 };
-static_assert(offsetof(NormArgs, rows) == 0);
-static_assert(offsetof(NormArgs, norms) == 32);
-static_assert(offsetof(NormArgs, narrow) == 40);
-static_assert(offsetof(NormArgs, powers) == 48);
 static_assert(sizeof(NormArgs) == 56);
 
 // The arguments of a kernel that selects the best of given scores.
@@ -367,12 +289,6 @@ struct TopKArgs {
     // [Q, k], written: their ids.
     int64_t* out_ids;
 };
-static_assert(offsetof(TopKArgs, scores) == 0);
-static_assert(offsetof(TopKArgs, ids) == 32);
-static_assert(offsetof(TopKArgs, k) == 64);
-static_assert(offsetof(TopKArgs, capacity) == 72);
-static_assert(offsetof(TopKArgs, out_scores) == 80);
-static_assert(offsetof(TopKArgs, out_ids) == 88);
 static_assert(sizeof(TopKArgs) == 96);
 
 // The arguments of a sampler.
@@ -396,15 +312,6 @@ struct SampleArgs {
     // [draws, N, D], written.
     void* out;
 };
-static_assert(offsetof(SampleArgs, mu) == 0);
-static_assert(offsetof(SampleArgs, uncertainty) == 32);
-static_assert(offsetof(SampleArgs, seed) == 64);
-static_assert(offsetof(SampleArgs, first_row) == 72);
-static_assert(offsetof(SampleArgs, stream) == 80);
-static_assert(offsetof(SampleArgs, draws) == 88);
-static_assert(offsetof(SampleArgs, tile) == 96);
-static_assert(offsetof(SampleArgs, cached_steps) == 104);
-static_assert(offsetof(SampleArgs, out) == 112);
 static_assert(sizeof(SampleArgs) == 120);
 
 // The arguments of a kernel that takes gradients through a sampler.
@@ -420,11 +327,6 @@ struct SampleBackwardArgs {
     // D/2, for von Mises-Fisher distributions.
     Order order;
 };
-static_assert(offsetof(SampleBackwardArgs, items) == 0);
-static_assert(offsetof(SampleBackwardArgs, weights) == 120);
-static_assert(offsetof(SampleBackwardArgs, by_mu) == 128);
-static_assert(offsetof(SampleBackwardArgs, by_uncertainty) == 136);
-static_assert(offsetof(SampleBackwardArgs, order) == 144);
 static_assert(sizeof(SampleBackwardArgs) == 1728);
 
 // The arguments of an elementwise function.
@@ -440,11 +342,6 @@ struct ElementwiseArgs {
     // The number of elements.
     int64_t n;
 };
-static_assert(offsetof(ElementwiseArgs, order) == 0);
-static_assert(offsetof(ElementwiseArgs, orders) == 8);
-static_assert(offsetof(ElementwiseArgs, x) == 16);
-static_assert(offsetof(ElementwiseArgs, out) == 24);
-static_assert(offsetof(ElementwiseArgs, n) == 32);
 static_assert(sizeof(ElementwiseArgs) == 40);
 
 // The arguments of a kernel that makes the table of a function for one order.
@@ -454,8 +351,6 @@ struct TableArgs {
     // TABLE_BYTES bytes, written.
     void* table;
 };
-static_assert(offsetof(TableArgs, order) == 0);
-static_assert(offsetof(TableArgs, table) == 8);
 static_assert(sizeof(TableArgs) == 16);
 
 // The arguments of a function that reads a table.
@@ -469,10 +364,6 @@ struct TabulatedArgs {
     // The number of elements.
     int64_t n;
 };
-static_assert(offsetof(TabulatedArgs, table) == 0);
-static_assert(offsetof(TabulatedArgs, x) == 8);
-static_assert(offsetof(TabulatedArgs, out) == 16);
-static_assert(offsetof(TabulatedArgs, n) == 24);
 static_assert(sizeof(TabulatedArgs) == 32);
 
 // Arguments of kernels whose formulas take more than arrays.

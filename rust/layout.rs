@@ -5,7 +5,7 @@
 ///
 /// Doc comments become comments. A constant is an `int` in C++. A field has the C++ type that belongs to its Rust type
 /// ([`InCuda`]) unless `as` names another one, as it does for addresses. That structs have no gaps, so that a field begins
-/// where the one before it ends, is asserted here; the C++ text asserts the same sizes and offsets.
+/// where the one before it ends, is asserted here; the C++ text asserts the same size, which leaves none there either.
 macro_rules! shared_with_cuda {
     ($($(#[doc = $doc:literal])* $vis:vis const $name:ident: $type:ty = $value:expr;)*) => {
         $($(#[doc = $doc])* $vis const $name: $type = $value;)*
@@ -44,11 +44,10 @@ macro_rules! shared_with_cuda {
                 stringify!($name).into()
             }
             fn declaration() -> String {
-                let fields = [$($crate::layout::Field::of::<$type>(
+                let fields = [$($crate::layout::field::<$type>(
                     &[$($field_doc),*],
                     concat!($($cpp)?),
                     stringify!($field),
-                    std::mem::offset_of!($name, $field),
                 )),*];
                 $crate::layout::structure(&[$($doc),*], stringify!($name), &fields, size_of::<$name>())
             }
@@ -58,13 +57,11 @@ macro_rules! shared_with_cuda {
 pub(crate) use shared_with_cuda;
 
 #[cfg(test)]
-pub use text::{constant, structure, Field, InCuda};
+pub use text::{constant, field, structure, InCuda};
 
 /// How declarations are written in C++.
 #[cfg(test)]
 mod text {
-    use std::fmt::Write as _;
-
     /// A type that kernels know too.
     pub trait InCuda {
         /// Its name in C++; that of the elements for an array.
@@ -99,20 +96,10 @@ mod text {
         }
     }
 
-    /// A field of a struct.
-    pub struct Field {
-        declared: String,
-        name: &'static str,
-        offset: usize,
-    }
-
-    impl Field {
-        /// A field of the type `T`, or, if that is not empty, of the C++ type `cpp`.
-        pub fn of<T: InCuda>(doc: &[&str], cpp: &str, name: &'static str, offset: usize) -> Self {
-            let cpp = if cpp.is_empty() { T::name() } else { cpp.into() };
-            let declared = format!("{}    {cpp} {name}{};\n", comment(doc, "    "), T::dimensions());
-            Field { declared, name, offset }
-        }
+    /// The declaration of a field of the type `T`, or, if that is not empty, of the C++ type `cpp`.
+    pub fn field<T: InCuda>(doc: &[&str], cpp: &str, name: &str) -> String {
+        let cpp = if cpp.is_empty() { T::name() } else { cpp.into() };
+        format!("{}    {cpp} {name}{};\n", comment(doc, "    "), T::dimensions())
     }
 
     /// Lines of a doc comment.
@@ -125,17 +112,9 @@ mod text {
         format!("{}constexpr int {name} = {value};\n", comment(doc, ""))
     }
 
-    /// A struct, and the assertion of its layout.
-    pub fn structure(doc: &[&str], name: &str, fields: &[Field], size: usize) -> String {
-        let mut text = format!("\n{}struct {name} {{\n", comment(doc, ""));
-        for field in fields {
-            text += &field.declared;
-        }
-        text += "};\n";
-        for Field { name: field, offset, .. } in fields {
-            let _ = writeln!(text, "static_assert(offsetof({name}, {field}) == {offset});");
-        }
-        let _ = writeln!(text, "static_assert(sizeof({name}) == {size});");
-        text
+    /// A struct, and the assertion of its size.
+    pub fn structure(doc: &[&str], name: &str, fields: &[String], size: usize) -> String {
+        let doc = comment(doc, "");
+        format!("\n{doc}struct {name} {{\n{}}};\nstatic_assert(sizeof({name}) == {size});\n", fields.concat())
     }
 }

@@ -297,7 +297,6 @@ mod tests {
 // PEACCEL_WRITE=1 cargo test arguments
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 
 ";
