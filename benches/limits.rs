@@ -1,4 +1,4 @@
-//! What one core here can do, for `benches/limits.py`: says in its first line how much a burst is of each kind of work, then
+//! Limits of one core here, for `benches/limits.py`: says in its first line how much a burst is of each kind of work, then
 //! does one for each line that it reads.
 //!
 //! - `GF/s`: multiply-adds of float32 in as many sums as a register tile of a dense product has, on the SIMD level in use, which

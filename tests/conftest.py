@@ -1,4 +1,4 @@
-"""What several test files share: items of every kind, and a pair's score from every verb."""
+"""Items of every kind, and a pair's score from every verb, for several test files."""
 
 import gc
 import itertools
@@ -171,7 +171,7 @@ def roundings(dim, dtype):
 
 
 def apart(name, q, g, dtype):
-    """How far scores of all pairs may be from the other verbs' [Q, G]: docs/numerics.md, and a formula's roundings."""
+    """Tolerance [Q, G] of scores of all pairs, to other verbs': docs/numerics.md, and a formula's roundings."""
     product, distance = roundings(q.dim, dtype)
     size = np.asarray(expected(scored(name, q.kind), q, g, dtype)[1], np.float64)
     return ((product if "cosine" in name else 16 * distance) / 2 + 8) * EPS[dtype] * size

@@ -150,7 +150,7 @@ inline void launch(dim3 grid, dim3 block, size_t shared, const std::function<voi
             }
 }
 
-// What lane `from(lane)` of the warp shows, once all have shown theirs.
+// Value of lane `from(lane)` of the warp, once all have shown theirs.
 template <typename T>
 T exchange(T value, int from) {
     static_assert(sizeof(T) <= 8);

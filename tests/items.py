@@ -81,7 +81,7 @@ def scale_of(name, order, x, want):
 
 
 def given_to(op, order, x):
-    """What the op takes of an order and x; x as it broadcasts against the order where it takes none."""
+    """The op's inputs of an order and x; x as it broadcasts against the order where it takes none."""
     if op.has_order:
         return order, x
     if isinstance(x, torch.Tensor):

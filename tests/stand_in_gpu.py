@@ -81,7 +81,7 @@ GPUS = on_gpu, on_second_gpu
 
 
 def _gpu_of(tensors):
-    """What puts a tensor where these lie."""
+    """The GPU on which these tensors lie."""
     (device,) = {x.DEVICE for x in tensors if isinstance(x, OnGpu)} or {OnGpu.DEVICE}
     return GPUS[device.index]
 
@@ -99,7 +99,7 @@ def _moves(func, args, kwargs):
 
 
 class _Factories(TorchFunctionMode):
-    """What is made on, or moved to, "cuda" is made here and says that it is there."""
+    """Make here what is made on, or moved to, "cuda", and let it say it is there."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}

@@ -44,7 +44,7 @@ SIZES, DIMS = (0, 1, 2, 3, 7), (1, 2, 3, 5, 17)
 
 @dataclasses.dataclass
 class Hand:
-    """What a call is given: arrays of a dtype and of one kind of values, each time the same of one seed."""
+    """Arguments of a call: arrays of a dtype and of one kind of values, the same each time of one seed."""
 
     seed: int
     n: int
@@ -171,7 +171,7 @@ MADE_BY = {}
 
 
 def found(name):
-    """What has this public name."""
+    """The object of this name."""
     return getattr(MODULES.get(name.rpartition(".")[0], pe), name.rpartition(".")[2])
 
 
@@ -204,7 +204,7 @@ def compute(h):
 
 
 def made(kind):
-    """What builds items of a kind and gives their arrays back."""
+    """A builder of items that also gives their arrays back."""
 
     def make(h):
         d = h.items(kind)
@@ -1180,12 +1180,12 @@ def leaves(x):
 SAME_BITS = {"paired", "pairwise", "rescore", "rerank", "search", "prepare", "Prepared", "merge", "sample"} | {
     *("search_above", "RankingAbove", "duplicates")
 }
-"""What the kernels compute whole; the others call functions of numpy, whose last bit goes by the layout, and fits make
-some more of it: half of the digits agree."""
+"""Calls of kernels alone; the others call functions of numpy, whose last bit goes by the layout, and fits make some
+more of it: half of the digits agree."""
 
 
 def outcome(name, hand):
-    """What a call gives: its result and what it must be; or its error, whose message says which argument is wrong."""
+    """A call's result and what it must be; or its error, whose message says which argument is wrong."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", UserWarning)
@@ -1207,7 +1207,7 @@ USES = {
     "choose_score": ("score", "pairs"),
     "metrics.precision_recall_auc": ("scores",),
 }
-"""What a call's errors may name beside its own arguments: those of other functions that it goes through."""
+"""Arguments of other functions that a call goes through, which its errors may name beside its own."""
 
 
 def arguments(name):

@@ -43,7 +43,7 @@ SIBLINGS += [
 ]
 SIBLINGS += ["llr_nce_joint", "mu_scaleface", "scaleface_end_to_end"]
 FIRST_STAGES = {}
-"""What the first stage of rows of two has learned, by the settings that decide it: it is trained once in a process."""
+"""States after the first stage of rows of two, by the settings that decide them: it is trained once in a process."""
 
 
 @cache

@@ -55,7 +55,7 @@ def has_rows(op, side):
 
 
 def with_draws(op, inputs, n=2):
-    """What the op takes, with a seed and n draws where it draws."""
+    """The op's inputs, with a seed and n draws where it draws."""
     seed = torch.tensor(3) if isinstance(inputs[0], torch.Tensor) else np.asarray(3)
     return Inputs(*inputs, Draws(seed, n) if op.draws else None)
 

@@ -167,7 +167,7 @@ def flat(ids=None, metric=faiss.IndexFlatL2):
 
 
 def found(reranker):
-    """What it finds, by how much it is worth."""
+    """A ranking, ids and the index's type."""
     return [reranker.search(QUERIES, 4, shortlist=6), reranker.ids, type(reranker.index).__name__]
 
 
@@ -200,7 +200,7 @@ def indexed(**given):
 
 
 def added(ids):
-    """What is found after items were added."""
+    """A ranking after items were added."""
     reranker = pe.FaissReranker.build(GALLERY, "Flat", ids=np.arange(G))
     return [reranker.add(NOVEL, ids), reranker.search(QUERIES, 4, shortlist=30)]
 
@@ -388,7 +388,7 @@ FEATURES, PIXELS = torch.randn(9, 16), torch.rand(9, 1, 8, 8)
 
 
 def on(inputs):
-    """What a module makes of some inputs in training, and its parameters."""
+    """A module's outputs of some inputs in training, and the module."""
     return lambda module: [module.train()(inputs), module]
 
 
@@ -423,7 +423,7 @@ def uneven(loss):
 
 
 def drawn(loss, verb, seed):
-    """What a loss makes of draws of a seed."""
+    """A loss's value by draws of a seed."""
     kind = "normal_diagonal" if isinstance(loss, losses.HIB) else "vmf"
     d = next(d for d in BATCH if d.kind == kind)
     return getattr(loss, verb)(d, *[torch.tensor(Z)] * (verb == "forward"), seed=seed)
@@ -492,7 +492,7 @@ ROWS = [*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO, *HEADS, *LOSSE
 
 @pytest.fixture(autouse=True)
 def _few_draws(monkeypatch):
-    """What an option changes shows in the intervals of fifty draws."""
+    """Intervals are of fifty draws, enough to show an option."""
     monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
 
 
@@ -578,7 +578,7 @@ STANDS_FOR = [
     (metrics.without_self, {"ids": OWN_IDS}, {"values": OWN_IDS}),
     (pe.FaissReranker, {"index": flat(), "gallery": GALLERY}, {"ids": np.arange(G)}),
 ]  # fmt: skip
-"""What an option is taken for that is not given."""
+"""The value for which an absent option stands."""
 
 
 @pytest.mark.parametrize(("call", "given", "options"), STANDS_FOR, ids=lambda x: getattr(x, "__qualname__", ""))

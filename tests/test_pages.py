@@ -1,4 +1,4 @@
-"""What README and the pages of docs show in Python runs, block after block, in an empty folder; the site builds."""
+"""Python code of README and docs runs, block after block, in an empty folder; the site builds."""
 
 import csv
 import importlib.util

@@ -1,4 +1,4 @@
-"""What is public says what it takes and what it gives; what comes of arrays and of tensors is in typed_user.py."""
+"""Types of all that is public, of arguments and results; those of arrays and of tensors are in typed_user.py."""
 
 import functools
 import inspect

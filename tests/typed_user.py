@@ -1,4 +1,4 @@
-"""What a user may say under mypy --strict and pyright: of arrays come arrays, of tensors tensors.
+"""Types that mypy --strict and pyright see: of arrays come arrays, of tensors tensors.
 
 Nothing of it is run. `assert_type` refuses Any, which nothing public is where the kind of array is known.
 """

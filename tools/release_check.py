@@ -42,7 +42,7 @@ PERSON = """What a person has still to do:
 
 
 def wheel(path: Path) -> Iterator[str]:
-    """What is wrong with the wheel."""
+    """Faults of the wheel."""
     size = path.stat().st_size
     print(f"{path.name}: {size / 1e6:.1f} MB, at most {LARGEST_WHEEL / 1e6:.0f}")
     if size > LARGEST_WHEEL:
@@ -58,7 +58,7 @@ def wheel(path: Path) -> Iterator[str]:
 
 
 def sdist(path: Path) -> Iterator[str]:
-    """What the sdist lacks."""
+    """Gaps of the sdist."""
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, {len(names)} files")

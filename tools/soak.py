@@ -31,7 +31,7 @@ def resident() -> int:
 
 
 class Work:
-    """What a round does."""
+    """Work of a round."""
 
     def __init__(self, folder: Path) -> None:
         self.rng = np.random.default_rng(0)

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import host_cuda  # noqa: E402
 
 EXTRAS = ("core", "torch", "cli", "train", "all")
-"""What `check_wheel.py` tries; "core" is none."""
+"""Extras that are tried; "core" is none."""
 
 
 def attempt(package: Path, extra: str, resolution: str) -> None:

@@ -1,4 +1,4 @@
-"""What is told while work goes on: a bar on a terminal, elsewhere lines, with an estimate of what is left."""
+"""Progress of work: a bar on a terminal, elsewhere lines, with an estimate of the time that is left."""
 
 import time
 from types import SimpleNamespace

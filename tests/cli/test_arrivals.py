@@ -1,4 +1,4 @@
-"""What a command's files and options become: that which the package's own functions make of them, each in its place.
+"""Files and options of a command become what the package's own functions make of them, each in its place.
 
 No two sides have as many items, and no option has its default. A test of each command tells which options it has seen.
 """
@@ -125,7 +125,7 @@ def written(path):
 
 
 def saved(result):
-    """What a result is in a file."""
+    """A result as a file has it."""
     result.save("expected.json")
     return written("expected.json")
 

@@ -1,4 +1,4 @@
-"""What the pages of docs/extend show runs as they show it, in an empty folder; methods from outside the package."""
+"""Code of docs/extend runs as its pages show it, in an empty folder; methods from outside the package."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from peaccel.data import datasets
 PAGES = sorted(x for x in (Path(__file__).parents[2] / "docs" / "extend").glob("*.md") if x.stem != "index")
 SMALL = "--dim 8 --schedule.epochs 1 --device cpu --threads 1"
 MORE = {"peaccel train my_method.py --resume": "--device cpu --threads 1"}
-"""What is added to commands that train so that they take seconds, where it is not `SMALL`."""
+"""Options with which commands that train take seconds, where these are not `SMALL`."""
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ class Asked(Exception):
 
 
 def asked_of(monkeypatch, module, name, line):
-    """What a command asks of a function."""
+    """Arguments of a command's call."""
     found = []
 
     def ask(*given, **named):

@@ -1,4 +1,4 @@
-"""How benches/gpu.py times and reports, on a simulated device."""
+"""Times and reports of benches/gpu.py, on a simulated device."""
 
 import json
 import os

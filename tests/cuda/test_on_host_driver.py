@@ -1,4 +1,4 @@
-"""What of CUDA can be proved without a GPU: kernels run whole on the host, through the core's own launches.
+"""Proofs of CUDA without a GPU: kernels run whole on the host, through the core's own launches.
 
 The driver is a library of ours (fake_cuda.cpp) that runs what the host's compiler made of cuda/families/, all threads
 of a block as fibers, and knows only kernels that the embedded machine code holds too, with the shared memory that they

@@ -101,8 +101,8 @@ def test_a_confidence_that_was_chosen_on_other_classes_keeps_the_promise(shape, 
 
 @pytest.mark.parametrize("runs", [60, pytest.param(2000, marks=pytest.mark.slow)])
 def test_a_confidence_that_is_chosen_on_the_classes_of_the_promise_breaks_it(runs):
-    """What the classes that are set apart are for: of twenty confidences that say nothing the best by the labels of the
-    promise is broken far more often."""
+    """Show why classes are set apart: of twenty confidences that say nothing, the best by the labels of the promise
+    breaks it far more often."""
     rng, broken = np.random.default_rng(0), 0
     for seed in range(runs):
         right = rng.random(CLASSES) < 1 - ALPHA - 0.01  # any threshold breaks the promise

@@ -1,4 +1,4 @@
-"""What `pe.evaluate` hands on: every field is a metric of `pe.search` and `pe.paired`, drawn over classes."""
+"""Fields of `pe.evaluate`: each is a metric of `pe.search` and `pe.paired`, drawn over classes."""
 
 import numpy as np
 import pytest
@@ -131,7 +131,7 @@ def test_classes_are_drawn_once_for_queries_and_once_for_pairs(monkeypatch):
 
 
 def test_the_probability_of_a_class_is_fitted_to_other_classes():
-    """What the queries of a class were answered says nothing of their own probability, and something of others'."""
+    """Answers to the queries of a class leave the probability of these alone and move that of others."""
     rng = np.random.default_rng(0)
     classes, fate = np.repeat(np.arange(60), 10), np.repeat(rng.random(60) < 0.5, 10).astype(float)
     confidence = np.repeat(rng.random(60), 10)

@@ -1,4 +1,4 @@
-"""What a confidence is worth: numbers that tell one that knows all from one that knows nothing, and their intervals."""
+"""Worth of a confidence: numbers that tell one that knows all from one that knows nothing, and their intervals."""
 
 from functools import partial
 

@@ -358,7 +358,7 @@ def damages(content, count, rng):
 
 
 def told(path, folder, read):
-    """What is wrong with how a file is read or refused; None where nothing is."""
+    """The fault in how a file is read or refused; None where there is none."""
     start = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:

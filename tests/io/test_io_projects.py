@@ -1,4 +1,4 @@
-"""What other projects hand out, and several embeddings of an item, become the distributions that they mean."""
+"""Files of other projects, and several embeddings of an item, become the distributions that they mean."""
 
 import re
 

@@ -16,7 +16,7 @@ CLIENTS = ("pyarrow.dataset", "polars", "duckdb", "datasets", "lancedb", "qdrant
 
 
 def imported(block):
-    """What a block imports."""
+    """Imports of a block."""
     for node in ast.walk(ast.parse(block)):
         names = [node.module] if isinstance(node, ast.ImportFrom) else [x.name for x in getattr(node, "names", ())]
         yield from filter(None, names)

@@ -48,7 +48,7 @@ def value_and_gradient(loss, d, *args, **named):
 
 @pytest.mark.parametrize("loss, options, kind", OF_KIND, ids=IDS)
 def test_all_pairs_that_are_listed_are_those_of_the_batch(loss, options, kind):
-    """What a miner would return that chose everything gives the loss of the batch itself."""
+    """The pairs of a miner that chooses everything give the loss of the batch itself."""
     own, d = loss(**options), items(kind)
     if loss is MultiSimilarity:
         own.margin = 99.0  # its own miner, which mined pairs have no need of, is to keep all as well

@@ -1,4 +1,4 @@
-"""How methods are wired: what learns in each stage and how fast, which draws are new, what settings come to."""
+"""Wiring of methods: what learns in each stage and how fast, which draws are new, what settings come to."""
 
 import re
 from dataclasses import is_dataclass, replace
@@ -143,7 +143,7 @@ LEARNS_AT = {
     "scale_rate": "log_scale",
     "uncertainty_rate": r"model\.1\.uncertainty.*",
 }
-"""What each setting called a rate is the learning rate of."""
+"""Parameters that learn at each setting called a rate."""
 OF_NOTHING = {
     "contrastive loss_rate", "mc_dropout loss_rate", "multi_similarity loss_rate", "triplet loss_rate",
     "cos_nca concentration_rate",
@@ -354,7 +354,7 @@ def other_number(x):
 
 
 def all_that_comes_of(row, over=lambda name, value: value):
-    """What a row starts from, its losses, rates and distributions, on some images."""
+    """A row's stages, losses, rates and distributions, on some images."""
     _, _, training = build(row, over)
     found = [len(training.stages), *(stage.batches is None for stage in training.stages)]
     for stage in training.stages:

@@ -39,7 +39,7 @@ def items(family, n, seed):
 
 
 def measured(family):
-    """What each verb takes, in a process that has done little else."""
+    """Bytes that each verb takes, in a process that did little else."""
     q, g = items(family, Q, 1), items(family, G, 2)
     ids = np.random.default_rng(3).integers(0, G, (Q, 100))
     own = sum(x.nbytes for x in g.arrays)

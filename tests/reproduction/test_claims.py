@@ -1,4 +1,4 @@
-"""What decides claims: Student's t over seeds, all or any of a claim's comparisons, and Holm over claims."""
+"""Decisions on claims: Student's t over seeds, all or any of a claim's comparisons, and Holm over claims."""
 
 import re
 from dataclasses import replace

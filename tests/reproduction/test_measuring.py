@@ -1,4 +1,4 @@
-"""What is measured of a row: what needs no learned confidence, what was seen in training, and errors that compare."""
+"""Measures of a row: what needs no learned confidence, what was seen in training, and errors that compare."""
 
 from types import SimpleNamespace
 

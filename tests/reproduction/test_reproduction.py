@@ -442,7 +442,7 @@ def test_bad_options_are_refused(capsys, words, error):
 
 
 def test_the_page_is_what_the_program_writes_and_is_read_to_the_end():
-    """What the ledger gives, to the byte; at most 2,500 words; every figure and table that it names is there."""
+    """The ledger gives it, to the byte; at most 2,500 words; every figure and table that it names is there."""
     records = commands._finished(PLAN, ledger.read(LEDGER))
     text = PAGE.read_text(encoding="utf-8")
     assert text.partition(f"{commands.MARK}\n\n")[2] == commands.page_of(PLAN, records, LEDGER)

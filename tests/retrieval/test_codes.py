@@ -116,7 +116,7 @@ def test_codes_go_where_the_gallery_goes():
 
 
 def test_two_galleries_that_grow_out_of_one_keep_apart():
-    """What the first has appended to a buffer with spare rows, the second does not overwrite."""
+    """Rows that one appends to a buffer with spare rows are not overwritten by the other."""
     g, *added = (make("normal_isotropic", n, 24, n, dtype="float32") for n in (40, 1, 9, 8))
     grown = pe.prepare(g, "neg_w2", codes=True).extended(pe.concat([g, added[0]]))
     galleries = [pe.concat([g, added[0], more]) for more in added[1:]]

@@ -19,7 +19,7 @@ CUTS = (0, 0, 3, 40, 41, 90, 120)  # six parts, one of them empty and one of a s
 
 
 def searched_in_parts(q, g, k, score, width):
-    """What is found in each part, and where the parts begin."""
+    """The ranking of each part, and where the parts begin."""
     bounds = list(itertools.pairwise(CUTS))
     return [pe.search(q, g[a:b], width, score) for a, b in bounds], [a for a, _ in bounds]
 

@@ -1,4 +1,4 @@
-"""What the stages of methods start from: what the first batch of training will see."""
+"""Starts of the stages of methods: what the first batch of training will see."""
 
 from dataclasses import replace
 
@@ -80,7 +80,7 @@ def test_a_start_is_of_all_items_however_they_are_cut_into_batches(row):
 
 
 def on_training_batches(row, see):
-    """What `see` makes of a training, its settings and the distributions that its first batches become."""
+    """The result of `see` on a training, its settings and the distributions of its first batches."""
     _, settings, training = build(row, dropout=0.5)
     found = []
 

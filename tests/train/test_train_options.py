@@ -65,7 +65,7 @@ SCHEDULES = {
 
 
 def learned(**schedule):
-    """What a linear map of features becomes that is to give the classes' centres."""
+    """The weight that a linear map of features to the classes' centres learns."""
     torch.manual_seed(0)
     layer = nn.Linear(WIDTH, WIDTH)
     centres = torch.tensor(CENTRES, dtype=torch.float32)
@@ -194,7 +194,7 @@ def test_the_first_part_that_there_is_is_judged(tmp_path):
 
 
 class Writer:
-    """What TensorBoard is told."""
+    """A record for TensorBoard."""
 
     def __init__(self):
         self.told = []

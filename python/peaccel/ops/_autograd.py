@@ -223,22 +223,12 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
     """The autograd function of the gradients of an op's scores."""
     operator, signature = getattr(torch.ops.peaccel, f"{op.name}_bwd"), Signature(op)
 
-    class Last(torch.autograd.Function):  # type: ignore[name-defined,misc]
-        """The first argument, as a function of all arguments whose derivatives raise an error."""
+    class Last(_undifferentiable(torch, op, "twice, not three times")):  # type: ignore[misc]
+        """The first argument, as a function of all arguments."""
 
         @staticmethod
         def forward(value: Any, *others: Any) -> Any:
             return value.clone()
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            pass
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            raise RuntimeError(f"peaccel::{op.name} can be differentiated twice, not three times")
-
-        jvp = backward
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -375,20 +365,10 @@ def _sample_backward(torch: ModuleType, op: SampleOp) -> Any:
     """The autograd function of the gradients of an op's draws."""
     operator = getattr(torch.ops.peaccel, f"{op.name}_bwd")
 
-    class Backward(torch.autograd.Function):  # type: ignore[name-defined,misc]
+    class Backward(_undifferentiable(torch, op, "once, not twice")):  # type: ignore[misc]
         @staticmethod
         def forward(*args: Any) -> Any:
             return operator(*args)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            pass
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            raise RuntimeError(f"peaccel::{op.name} can be differentiated once, not twice")
-
-        jvp = backward
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -407,6 +387,23 @@ def transformed(torch: Any) -> bool:
         return forward_mode or torch._C._functorch.peek_interpreter_stack() is not None
     except AttributeError:
         return True
+
+
+def _undifferentiable(torch: ModuleType, op: PairOp | SampleOp, limit: str) -> Any:
+    """The base of autograd functions whose derivatives raise an error."""
+
+    class Undifferentiable(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            raise RuntimeError(f"peaccel::{op.name} can be differentiated {limit}")
+
+        jvp = backward
+
+    return Undifferentiable
 
 
 def _save(ctx: Any, inputs: Sequence[Any], numbers: int, traced: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a gallery loses or answers wrongly where processes are killed, disks are full, files damaged and writers many.
+"""Losses and wrong answers of a gallery where processes are killed, disks full, files damaged and writers many.
 
 `python tests/retrieval/lance/faults.py [--kills 300] [--flips 60]` prints the tables of docs/galleries.md. Linux only.
 """
@@ -122,7 +122,7 @@ def saving(path: Path, state: State, number: int, log: Path) -> None:
 
 
 def killed(target: Callable[..., None], path: Path, state: State, number: int, log: Path, wait: float) -> list[str]:
-    """What a process said until it was killed, some time after it was ready."""
+    """Lines that a process wrote until it was killed, after it was ready."""
     log.unlink(missing_ok=True)
     process = CONTEXT.Process(target=target, args=(path, state, number, log))
     process.start()

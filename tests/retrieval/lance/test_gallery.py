@@ -35,7 +35,7 @@ def named(kind, numbers):
 
 
 class Memory:
-    """What a gallery should hold, in memory."""
+    """The items of a gallery, in memory."""
 
     def __init__(self, gallery, queries, score):
         self.gallery, self.queries, self.score, self.items = gallery, queries, score, {}

@@ -83,7 +83,7 @@ def test_embed_writes_what_an_encoder_makes():
 
 
 class Data:
-    """What `map_parts` calls of Ray Data, in this process."""
+    """Calls of Ray Data by `map_parts`, in this process."""
 
     def from_items(self, items, override_num_blocks):
         assert override_num_blocks == len(items)

@@ -48,7 +48,7 @@ class Actor:
 
 
 class Cluster:
-    """What the module calls of Ray, in this process and at once."""
+    """Calls of Ray by the module, in this process and at once."""
 
     def __init__(self):
         self.actors, self.killed, self.cancelled, self.options, self.initialised = [], [], [], {}, True
