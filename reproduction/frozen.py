@@ -307,7 +307,7 @@ def main() -> int:
                 with RESULTS.open("a") as lines:
                     lines.write(json.dumps(run(name, split, build(split)), separators=(",", ":")) + "\n")
     runs: dict[str, list[dict[str, Any]]] = {}
-    for x in finished():
+    for x in sorted(finished(), key=lambda x: (x["embeddings"] == "speakers", x["embeddings"], x["split"])):
         runs.setdefault(x["embeddings"], []).append(x)
     rows = [
         (name, f"{len(splits)}", *row)
