@@ -196,8 +196,8 @@ test-wheel: wheel sdist  ## try wheel and sdist in bare environments, with the o
 	$(BIN)/python tools/try_wheel.py
 
 # Python's own memory leaks by design; a test's fibers have stacks that the sanitizer does not know.
-test-memory: build  ## run the kernels for GPUs on the host under the address sanitizer: what they read and write lies in memory (half an hour)
-	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:handle_segv=0 PEACCEL_ADDRESS_SANITIZER=1 \
+test-memory: build  ## run the kernels for GPUs on the host under sanitizers: what they read and write lies in memory and is aligned (half an hour)
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:handle_segv=0 PEACCEL_SANITIZERS=1 \
 		$(BIN)/python -m pytest -n 2 -W ignore tests/cuda -k on_host
 
 test-aarch64: .venv/done  ## on an emulated aarch64: the Rust tests, and the bits of every kernel (five minutes)

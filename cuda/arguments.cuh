@@ -261,18 +261,18 @@ struct ProductArgs {
 };
 static_assert(sizeof(ProductArgs) == 456);
 
-// The arguments of a kernel that makes the squared norms of rows.
+// The arguments of a kernel that makes the squared norms of rows of one or two sides.
 struct NormArgs {
-    // [N, D], the rows.
-    DeviceMatrix rows;
-    // T [N], written.
-    void* norms;
+    // By side [N, D], the rows.
+    DeviceMatrix rows[2];
+    // By side T [N], written.
+    void* norms[2];
     // Halves [N, D], written: the rows multiplied by powers of two; null where they are not wanted.
     void* narrow;
     // float32 [N], written: the reciprocals of these powers.
     float* powers;
 };
-static_assert(sizeof(NormArgs) == 56);
+static_assert(sizeof(NormArgs) == 96);
 
 // The arguments of a kernel that selects the best of given scores.
 struct TopKArgs {

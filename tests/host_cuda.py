@@ -14,8 +14,9 @@ FAMILIES = sorted((ROOT / "cuda" / "families").iterdir())
 FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra")
 # Multiply-adds are written out where they matter; a compiler that adds some would hide where they are missing.
 KERNEL = ("-mfma", "-ffp-contract=off", "-Wno-unknown-pragmas", "-include", PRELUDE, "-x", "c++")
-if os.environ.get("PEACCEL_ADDRESS_SANITIZER"):  # `make test-memory`; without a look at stacks, which are the fibers'
-    KERNEL = ("-fsanitize=address", "--param", "asan-stack=0", "-g1", "-Wno-clobbered", *KERNEL)
+if os.environ.get("PEACCEL_SANITIZERS"):  # `make test-memory`; without a look at stacks, which are the fibers'
+    CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "--param", "asan-stack=0", "-g1")
+    KERNEL = (*CHECKED, "-w", *KERNEL)  # the usual build has shown the warnings, of which sanitizers add false ones
 
 
 def compiled():

@@ -313,20 +313,21 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
 // -- sieve ------------------------------------------------------------------------------------------------------------
 
 // The squared norms of rows, to the pair function's bits; and, for HALF, the rows multiplied by powers of two that bring their
-// greatest number between 1 and 2, so that halves hold them. A warp takes a row.
+// greatest number between 1 and 2, so that halves hold them. A warp takes a row; the grid is two blocks high for two sides.
 template <typename T, typename S, typename Half>
 __device__ void norms_of_rows(const NormArgs& args) {
-    const int64_t dim = args.rows.stored, step = int64_t(gridDim.x) * (blockDim.x / WARP);
-    for (int64_t i = int64_t(blockIdx.x) * (blockDim.x / WARP) + warp(); i < args.rows.rows; i += step) {
-        const S* const row = row_of<S>(args.rows, i);
-        const bool vector = dim % 4 == 0 && aligned<S>(args.rows, dim);
+    const DeviceMatrix& rows = args.rows[blockIdx.y];
+    const int64_t dim = rows.stored, step = int64_t(gridDim.x) * (blockDim.x / WARP);
+    for (int64_t i = int64_t(blockIdx.x) * (blockDim.x / WARP) + warp(); i < rows.rows; i += step) {
+        const S* const row = row_of<S>(rows, i);
+        const bool vector = dim % 4 == 0 && aligned<S>(rows, dim);
         T sum = 0, greatest = 0;
         for (int64_t d = 4 * lane(); d < dim; d += 4 * WARP) {
             const Four<T> x = vector ? four<true, T>(row, dim, d, dim, T(0)) : four<false, T>(row, dim, d, dim, T(0));
             for (int j = 0; j < 4; ++j) sum = fma(x.x[j], x.x[j], sum), greatest = fabs(x.x[j]) > greatest ? fabs(x.x[j]) : greatest;
         }
         sum = warp_sum(sum);
-        if (lane() == 0) static_cast<T*>(args.norms)[i] = sum;
+        if (lane() == 0) static_cast<T*>(args.norms[blockIdx.y])[i] = sum;
         if constexpr (sizeof(Half) == 2) {
             greatest = warp_greatest(greatest);
             const int power = greatest > 0 && is_finite(greatest) ? -ilogb(greatest) : 0;

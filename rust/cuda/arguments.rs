@@ -176,12 +176,12 @@ shared_with_cuda! {
         pub by_line: u64 as "double*",
     }
 
-    /// The arguments of a kernel that makes the squared norms of rows.
+    /// The arguments of a kernel that makes the squared norms of rows of one or two sides.
     pub struct NormArgs {
-        /// [N, D], the rows.
-        pub rows: DeviceMatrix,
-        /// T [N], written.
-        pub norms: u64 as "void*",
+        /// By side [N, D], the rows.
+        pub rows: [DeviceMatrix; 2],
+        /// By side T [N], written.
+        pub norms: [u64; 2] as "void*",
         /// Halves [N, D], written: the rows multiplied by powers of two; null where they are not wanted.
         pub narrow: u64 as "void*",
         /// float32 [N], written: the reciprocals of these powers.

@@ -73,12 +73,10 @@ impl Call {
     /// Writes the squared norms of the queries and then of the gallery, and returns their addresses; of one set they are made once.
     unsafe fn norms_of_both(&self, to: u64) -> Result<[u64; 2], Error> {
         let (mu1, mu2) = (self.inputs.mu1, self.inputs.mu2);
-        norms(self.at, self.types, mu1, to, None)?;
-        if (mu1.data, mu1.rows, mu1.stride) == (mu2.data, mu2.rows, mu2.stride) {
-            return Ok([to, to]);
-        }
-        let after = to + mu1.rows.cast_unsigned() * self.types.size() as u64;
-        norms(self.at, self.types, mu2, after, None)?;
+        let one_set = (mu1.data, mu1.rows, mu1.stride) == (mu2.data, mu2.rows, mu2.stride);
+        let after = if one_set { to } else { to + mu1.rows.cast_unsigned() * self.types.size() as u64 };
+        let sides = [(mu1, to), (mu2, after)];
+        norms(self.at, self.types, &sides[usize::from(one_set)..], None)?;
         Ok([to, after])
     }
 
@@ -133,20 +131,26 @@ impl Call {
     }
 }
 
-/// Writes the squared norms of rows, whose type is `types`' stored one; with `narrow`, the addresses of halves and of the reciprocals of
-/// the powers by which rows are multiplied, rows of float32 as halves of that type too.
+/// Writes the squared norms of the rows of one or two sides, whose type is `types`' stored one, to the address beside them; with `narrow`,
+/// the addresses of halves and of the reciprocals of the powers by which rows are multiplied, rows of float32 of one side as halves of that
+/// type too.
 ///
 /// # Safety
 /// As [`Call::scores`].
 pub unsafe fn norms(
     at: Place,
     types: Types,
-    rows: DeviceMatrix,
-    norms: u64,
+    sides: &[(DeviceMatrix, u64)],
     narrow: Option<[u64; 2]>,
 ) -> Result<(), Error> {
-    let launch = at.launch(rows.rows.cast_unsigned().div_ceil((PAIR_THREADS / WARP) as u64), 16, PAIR_THREADS)?;
+    let [narrow_rows, powers] = narrow.unwrap_or_default();
+    let mut args = NormArgs { narrow: narrow_rows, powers, ..NormArgs::default() };
+    for (side, &(rows, norms)) in sides.iter().enumerate() {
+        (args.rows[side], args.norms[side]) = (rows, norms);
+    }
+    let most = sides.iter().map(|(rows, _)| rows.rows.cast_unsigned()).max().unwrap_or(0);
+    let mut launch = at.launch(most.div_ceil((PAIR_THREADS / WARP) as u64), 16, PAIR_THREADS)?;
+    launch.grid.1 = sides.len() as u32;
     let name = format!("{}_{}", if narrow.is_some() { "narrowed" } else { "norms" }, types.tag());
-    let [narrow, powers] = narrow.unwrap_or_default();
-    driver()?.launch(&name, launch, &NormArgs { rows, norms, narrow, powers })
+    driver()?.launch(&name, launch, &args)
 }

@@ -536,7 +536,7 @@ pub fn cuda_norms(
         }
     };
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { products::norms(place(at), types, matrix, to, narrow) })?;
+    py.detach(|| unsafe { products::norms(place(at), types, &[(matrix, to)], narrow) })?;
     Ok(())
 }
 
