@@ -139,3 +139,70 @@ def test_what_says_neither_yes_nor_no_is_named(tmp_path):
     path.write_text("Score\tMatch\n0.5\tyes\n0.4\tmaybe\n")
     with pytest.raises(ValueError, match=r"pairs.tsv: line 3: match is 'maybe', expected 0 or 1, or such words as yes"):
         io.read_scored_pairs(path)
+
+
+IDS = 1_700_000_000_000_000_000 + np.arange(30)
+"""Beyond the integers that float64 tells apart."""
+
+
+def sides():
+    rng = np.random.default_rng(0)
+    centres, asked, stored = rng.normal(size=(30, 16)), np.arange(30).repeat(3), np.arange(30).repeat(4)
+    items = [pe.Normal(centres[x] + rng.normal(size=(len(x), 16)), np.full(len(x), 0.1)) for x in (asked, stored)]
+    return items, IDS[asked], IDS[stored]
+
+
+@pytest.mark.parametrize("past", [0, 2**63])
+def test_integers_without_a_sign_are_equal_to_those_with_one(past):
+    """Side by side numpy would make floats of them; those beyond int64 are no one's."""
+    (q, g), asked, stored = sides()
+    unsigned = asked.astype("u8")
+    unsigned[-1] += np.uint64(past)
+    for find in (
+        lambda labels: str(pe.evaluate(q, g, labels, "cosine").scores[0]),
+        lambda labels: str(pe.choose_score(pe.Point(q.mu), labels, gallery=pe.Point(g.mu)).best),
+        lambda labels: pe.fit_prior(q, g, *labels).var,
+        lambda labels: metrics.recall_at_k(pe.search(q, g, 5).ids, *labels),
+    ):
+        signed = np.where(np.arange(len(asked)) < len(asked) - bool(past), asked, 2**63 - 1)
+        assert find((unsigned, stored)) == find((signed, stored))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda x: [str(i) for i in x], "numbers, {}s? .*words: no class is in both$"),
+        (lambda x: np.array([str(i) for i in x], "S"), "numbers, {}s? .*bytes: no class is in both$"),
+        (lambda x: [str(x[0]), *x[1:]], "numbers and words, expected all of one kind$"),
+    ],
+)
+def test_labels_of_another_kind_are_refused_by_all(change, says):
+    (q, g), asked, stored = sides()
+    for call in (pe.fit_prior, lambda q, g, *labels: pe.evaluate(q, g, labels)):
+        with pytest.raises(ValueError, match=says.partition("{")[0]):
+            call(q, g, asked, change(stored))
+    if "all of one kind" in says:
+        for fit in (pe.fit_prior, lambda d, x: pe.fit_plda(d.mu, x), lambda d, x: metrics.nmi(d.mu, x)):
+            with pytest.raises(ValueError, match=says):
+                fit(g, change(stored))
+
+
+def test_strings_of_any_length_are_words():
+    (q, g), asked, stored = sides()
+    words = stored.astype("U").astype(np.dtypes.StringDType())
+    assert pe.evaluate(q, g, (asked.astype(str), words)) is not None
+    np.testing.assert_array_equal(pe.fuse(g, words, names=True)[1], IDS.astype(str))
+    kept = pe.FaissReranker.build(g, "Flat", ids=np.array([f"a{i}" for i in range(len(g))], words.dtype))
+    assert kept.search(g[:1], 1).ids[0, 0] == "a0"
+    assert metrics.roc_auc([0.1, 0.2], np.array(["no", "yes"], words.dtype)) == 1
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_groups_of_either_byte_order_go_beside_tensors(order):
+    found = pe.fuse(pe.Point(torch.tensor(MU)), np.array([1, 0, 1, 2], f"{order}u4"))
+    np.testing.assert_array_equal(found.mu, pe.fuse(pe.Point(MU), np.array([1, 0, 1, 2])).mu)
+
+
+def test_empty_lists_are_of_integers():
+    assert pe.fuse(pe.Point(MU)[:0], []).mu.shape == (0, 2)
+    assert pe.score_trials(pe.Point(MU), [*"abcd"], [], [], enrolment={}).shape == (0,)

@@ -93,3 +93,16 @@ def test_a_masked_array_of_numbers_is_refused_also_where_no_classes_are_asked_fo
         pe.learn_then_test(
             np.ma.masked_array(np.arange(12.0), np.arange(12) == 3), np.ones(12, bool), LABELS, alpha=0.1
         )
+
+
+@pytest.mark.parametrize("form", [pl.Series, list, lambda x: pd.Series(x, dtype="boolean")])
+def test_matches_that_are_missing_are_said_to_be(form):
+    match = form([True, None, False])
+    for call in (
+        lambda: pe.fit_match_probability([0.1, 0.2, 0.3], match),
+        lambda: pe.learn_then_test(np.arange(3.0), match, np.arange(3), alpha=0.1),
+        lambda: pe.choose_pair_threshold([0.1, 0.2, 0.3], match, far=0.1),
+    ):
+        says = r": 1 of the 3 \w+ are missing \(None, NaN or masked\), the first in row 1; expected booleans"
+        with pytest.raises(ValueError, match=says):
+            call()

@@ -228,3 +228,17 @@ def test_each_message_of_a_command_of_trials(folder, capsys, line, message):
 def test_a_score_that_is_not_symmetric_is_not_normalised():
     with pytest.raises(ValueError, match=r"^score_trials: score neg_kl.* is not symmetric, as S-norm needs"):
         pe.score_trials(pe.Normal(MU, VAR), IDS, ENROL, TEST, "neg_kl", enrolment=ENROLMENT, cohort=COHORT)
+
+
+def test_a_trial_does_not_depend_on_who_else_is_enrolled():
+    """One utterance is fused too: by its rule, and where that brings means to one length."""
+    alone = {"one": (IDS[0],)}
+    for kind, score, rule in (("point", "neg_sq_l2", None), ("normal", "mls", "pfe")):
+        d, beside = items(kind), {**alone, "two": (IDS[7], IDS[8])}
+        want = pe.score_trials(d, IDS, ["one"], [IDS[1]], score, enrolment=alone, rule=rule)
+        found = pe.score_trials(d, IDS, ["one", "two"], [IDS[1]] * 2, score, enrolment=beside, rule=rule)
+        assert found[0] == want[0] == pe.paired(d[[1]], pe.fuse(d[[0]], [0], rule), score)[0]
+    with pytest.raises(ValueError, match=r"^fuse: unknown rule 'pfee'"):
+        pe.score_trials(items("normal"), IDS, ["one"], [IDS[1]], enrolment=alone, rule="pfee")
+    with pytest.raises(ValueError, match=r"^score_trials: rule is 'pfe' without an enrolment to fuse, expected both"):
+        pe.score_trials(items("normal"), IDS, [IDS[0]], [IDS[1]], rule="pfe")

@@ -57,7 +57,7 @@ BAD = [
     # scores
     (lambda: pe.search(ISO, ISO, 1, "msl"), ValueError, "unknown score 'msl'; did you mean 'mls'?"),
     (lambda: pe.search(ISO, ISO, 1, "zzz"), ValueError, "unknown score 'zzz'; expected one of mls, "),
-    (lambda: pe.search(ISO, ISO, 1, "ppk:rho=0"), ValueError, "ppk: rho is 0.0, expected a number above 0"),
+    (lambda: pe.search(ISO, ISO, 1, "ppk:rho=0"), ValueError, "ppk: rho is 0.0, expected a finite number above 0"),
     (
         lambda: pe.search(ISO, ISO, 1, "neg_kl:direction=back"),
         ValueError,
@@ -82,6 +82,13 @@ BAD = [
         "score 'llr:prior_var=big': prior_var must be a number",
     ),
     (lambda: pe.search(ISO, ISO, 1, "llr"), ValueError, "llr: prior_var must be given; pe.fit_prior"),
+    (
+        lambda: pe.search(ISO, ISO, 1, "llr:prior_var=-0.5"),
+        ValueError,
+        "llr: prior_var is -0.5, expected finite numbers",
+    ),
+    (lambda: pe.search(ISO, ISO, 1, "llr:prior_var=nan"), ValueError, "llr: prior_var is nan, expected finite numbers"),
+    (lambda: pe.search(ISO, ISO, 1, "ppk:rho=inf"), ValueError, "ppk: rho is inf, expected a finite number above 0"),
     (
         lambda: pe.search(VMF, VMF, 1, pe.scores.llr(prior_var=0.7)),
         ValueError,
@@ -166,6 +173,7 @@ BAD = [
     (lambda: pe.rerank(ISO, ISO, IDS, -3), ValueError, "mls: k is -3, expected 1 .. 2147483647"),
     (lambda: pe.search(ISO, ISO, 1.5), TypeError, "mls: k must be an integer, got float"),
     (lambda: pe.search(ISO, ISO, "2"), TypeError, "mls: k must be an integer, got str"),
+    (lambda: pe.search(ISO, ISO, True), TypeError, "mls: k must be an integer, got bool"),
     (lambda: pe.search(ISO, ISO, None), TypeError, "mls: k must be an integer, got NoneType"),
     # candidates
     (

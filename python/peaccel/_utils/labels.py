@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from peaccel._utils.arrays import Numpy, on_host
+from peaccel._utils.suggestions import require_classes
 
-__all__ = ["plain", "truths"]
+__all__ = ["alike", "classes_of", "of_one_kind", "plain", "truths"]
 
 NO, YES = "0 0.0 false no nontarget", "1 1.0 true yes target"
 WORDS = {word: value for value, words in ((False, NO), (True, YES)) for word in words.split()}
@@ -22,10 +23,12 @@ def plain(owner: str, name: str, x: Any) -> Numpy:
     if isinstance(x, Set):
         x = list(x)
     found = on_host(x, owner, name)
+    if not found.size and isinstance(x, (list, tuple)):  # of which numpy makes floats
+        return found.astype(np.int64)
     if found.dtype.kind == "U" and not isinstance(x, np.ndarray):
         found = np.array(x, object)  # numpy made strings of the numbers among them
     if found.dtype.kind == "T":
-        return found.astype(str)
+        return _strings(found)
     if found.dtype.kind == "O":
         for kind, dtype in ((str, str), (bool | np.bool_, bool), (Integral, np.int64)):
             if found.size and all(isinstance(label, kind) for label in found.flat):
@@ -33,11 +36,56 @@ def plain(owner: str, name: str, x: Any) -> Numpy:
     return found
 
 
+def _strings(x: Numpy) -> Numpy:
+    """Strings of any length as those of one; numpy casts them to objects alone."""
+    return x.astype(object).astype(str)
+
+
 def _as(x: Numpy, dtype: Any) -> Numpy:
     try:
         return x.astype(dtype)
     except OverflowError:  # integers beyond int64, which whoever asks for labels refuses by their dtype
         return x
+
+
+def classes_of(owner: str, name: str, x: Any) -> Numpy:
+    """The class of each item, by labels of one kind, none missing."""
+    require_classes(owner, name, x)
+    return of_one_kind(owner, name, x, on_host(x, owner, name))
+
+
+def of_one_kind(owner: str, name: str, x: Any, found: Numpy) -> Numpy:
+    """The array of the labels x, which are all words, bytes or numbers: numpy would make words of a list of both."""
+    if found.dtype.kind == "T":
+        return _strings(found)
+    if found.dtype.kind in "OUS" and not (isinstance(x, np.ndarray) and found.dtype.kind in "US"):
+        kinds = sorted({_kind(label) for label in np.asarray(x, object).flat})
+        if len(kinds) > 1:
+            raise ValueError(f"{owner}: {name} holds {' and '.join(kinds)}, expected all of one kind")
+    return found
+
+
+def _kind(label: Any) -> str:
+    """Labels of two of these kinds are never equal."""
+    return "words" if isinstance(label, str) else "bytes" if isinstance(label, bytes) else "numbers"
+
+
+def alike(owner: str, names: Sequence[str], sides: Sequence[Numpy]) -> list[Numpy]:
+    """The labels of two sides such that numpy can join them: of integers with and without a sign it would make floats,
+    in which large ones that differ are equal.
+
+    Raises
+    ------
+    ValueError
+        One side's labels are of another kind than the other's.
+    """
+    kinds = [_kind(x.flat[0]) for x in sides if x.size]
+    if len(set(kinds)) > 1:
+        raise ValueError(f"{owner}: {names[0]} are {kinds[0]}, {names[1]} {kinds[1]}: no class is in both")
+    if {x.dtype.kind for x in sides} == {"i", "u"}:
+        fit = all(x.max(initial=0) <= np.iinfo(np.int64).max for x in sides)
+        return [x.astype(np.int64 if fit else object) for x in sides]
+    return list(sides)
 
 
 def truths(x: Numpy) -> tuple[Numpy, Numpy]:

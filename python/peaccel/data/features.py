@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.labels import alike
 from peaccel._utils.suggestions import require_classes
 from peaccel.data._listings import arrays, integers
 from peaccel.data.datasets import Features, development, query_and_gallery, reader
@@ -96,7 +97,8 @@ def features(
         (queries, asked), (gallery, stored) = found["query"], found["gallery"]
         if queries.shape[1] != gallery.shape[1]:
             raise ValueError(f"{root}: query.npz has {queries.shape[1]} features, gallery.npz {gallery.shape[1]}")
-        both = _numbered(np.concatenate([queries, gallery]), np.concatenate([asked, stored]))
+        names = alike(f"{root}", [f"the labels of {part}.npz" for part in ("query", "gallery")], [asked, stored])
+        both = _numbered(np.concatenate([queries, gallery]), np.concatenate(names))
         parts |= query_and_gallery(both, np.arange(len(both)) < len(queries))
     return parts
 

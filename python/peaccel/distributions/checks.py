@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from peaccel._utils.arrays import (
     on_host,
     require_same_kind,
 )
-from peaccel._utils.labels import plain, truths
+from peaccel._utils.labels import classes_of, plain, truths
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions.classes import Distribution
 
@@ -115,6 +116,8 @@ def plural(device: str) -> str:
 
 def checked_k(owner: str, k: int, name: str = "k") -> int:
     """How many items are to be found, an integer from 1 on."""
+    if isinstance(k, bool):
+        raise TypeError(f"{owner}: {name} must be an integer, got bool")
     try:
         k = k if isinstance(k, int) else operator.index(k)  # torch.compile makes constants of it
     except TypeError:
@@ -168,6 +171,8 @@ def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> 
 def flags(owner: str, name: str, x: Any, shape: tuple[int, ...]) -> Array:
     """Booleans of this shape, of booleans, of 0 and 1, or of such words as yes and no."""
     found = plain(owner, name, x)
+    if found.dtype.kind == "O":
+        require_classes(owner, name, x, f"booleans {shape}")
     yes, known = truths(found)
     if found.shape != shape or not known.all():
         what = f"shape {found.shape} and dtype {found.dtype}"
@@ -181,14 +186,13 @@ def flags(owner: str, name: str, x: Any, shape: tuple[int, ...]) -> Array:
 def require_shares(owner: str, **shares: Any) -> None:
     """Refuse what is no number between 0 and 1."""
     for name, value in shares.items():
-        if not (isinstance(value, (int, float)) and 0 < value < 1):
+        if not (isinstance(value, Real) and 0 < value < 1):
             raise ValueError(f"{owner}: {name} is {value!r}, expected a number between 0 and 1")
 
 
 def class_numbers(owner: str, name: str, classes: Array, length: int) -> Array:
     """[length] the number of each item's class, from 0 on."""
-    require_classes(owner, name, classes)
-    names = on_host(classes, owner, name)
+    names = classes_of(owner, name, classes)
     if names.shape != (length,):
         raise ValueError(f"{owner}: {name} have shape {names.shape}, expected ({length},)")
     return np.asarray(np.unique(names, return_inverse=True)[1])

@@ -227,11 +227,10 @@ def group_rows(owner: str, groups: Array, like: Array) -> Groups:
     if shape != (len(like),) or not dtype.startswith(("int", "uint", "str")):
         expected = f"integers or strings ({len(like)},)"
         raise ValueError(f"{owner}: groups have shape {shape} and dtype {dtype}, expected {expected}")
-    if dtype.startswith("str"):
+    if dtype.startswith("str") or (is_torch(like) and not is_torch(groups)):  # torch lacks some types of integers
         groups = np.unique(groups, return_inverse=True)[1]
     if is_torch(like):
         torch = namespace(like)
-        groups = groups if is_torch(groups) else np.require(groups, requirements="W")  # torch warns of others
         names, rows = torch.unique(torch.as_tensor(groups, device=like.device), return_inverse=True)
         return Groups(rows, len(names))
     labels = as_numpy(groups)

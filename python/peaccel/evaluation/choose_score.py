@@ -294,7 +294,7 @@ def choose_score(
     """
     owner = "choose_score"
     truth = as_truth(owner, labels, len(d), None if gallery is None else len(gallery))
-    d, numbers, asked = _both_sides(d, gallery, labels, truth)
+    d, numbers, asked = _both_sides(d, gallery, truth)
     if isinstance(d, Point) and not np.isfinite(on_host(d.mu).astype(np.float64)).all():
         raise ValueError(f"{owner}: d or gallery holds numbers that are not finite: see validate()")
     rows, classes, sizes = _sampled(numbers, items, seed)
@@ -333,7 +333,7 @@ def choose_score(
 
 
 def _both_sides(
-    d: Distribution, gallery: Distribution | None, labels: Any, truth: Relation
+    d: Distribution, gallery: Distribution | None, truth: Relation
 ) -> tuple[Distribution, NDArray[np.int64], NDArray[np.bool_]]:
     """The items of both sides, the number of each one's class, and which are queries."""
     if gallery is None:
@@ -341,7 +341,7 @@ def _both_sides(
     if not (isinstance(d, Point) and isinstance(gallery, Point) and d.dim == gallery.dim):
         found = " and ".join(f"{type(x).__name__} of {x.dim} dimensions" for x in (d, gallery))
         raise ValueError(f"choose_score: d and gallery are {found}, expected points of one dimension")
-    names = np.concatenate([on_host(x) for x in labels])
+    names = np.concatenate([truth.clusters, truth.gallery_clusters])
     sides = concat([Point(on_host(d.mu)), Point(on_host(gallery.mu).astype(on_host(d.mu).dtype))])
     return sides, np.unique(names, return_inverse=True)[1], np.arange(len(names)) < len(d)
 
@@ -435,7 +435,7 @@ def _ranked(
 def fit_all(d: Distribution, labels: Any, gallery: Distribution | None, seed: int) -> Fits:
     """Fit the parameters of scores to all items, as `choose_score` takes them."""
     truth = as_truth("choose_score", labels, len(d), None if gallery is None else len(gallery))
-    both, numbers, asked = _both_sides(d, gallery, labels, truth)
+    both, numbers, asked = _both_sides(d, gallery, truth)
     return fit(both, numbers, None if gallery is None else asked, seed)
 
 

@@ -88,6 +88,8 @@ def score_trials(
     first, second = _names(owner, "enrol", enrol), _names(owner, "test", test)
     if len(first) != len(second):
         raise ValueError(f"{owner}: test has shape {second.shape}, expected {first.shape} like enrol")
+    if rule is not None and enrolment is None:
+        raise ValueError(f"{owner}: rule is {rule!r} without an enrolment to fuse, expected both or none")
     if cohort is not None and k < 2:
         raise ValueError(f"{owner}: k is {k}, expected at least 2 of the cohort")
     (enrolled, of_enrol), (tested, of_test) = (np.unique(x, return_inverse=True) for x in (first, second))
@@ -101,7 +103,7 @@ def score_trials(
         raise ValueError(f"{owner}: enrolment of {str(enrolled[sizes.index(0)])!r} has no utterance")
     utterances = np.array([name for names in of_models.values() for name in names])
     models = d[_rows(owner, "enrolment" if enrolment else "enrol", utterances, known, "ids")]
-    if max(sizes, default=1) > 1:
+    if enrolment is not None:
         models = fuse(models, np.arange(len(sizes)).repeat(sizes), rule)
     queries, pairs = d[_rows(owner, "test", tested, known, "ids")], np.stack([of_test, of_enrol], 1)
     found = of_pairs(owner, queries, models, pairs, named)

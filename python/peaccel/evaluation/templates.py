@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
-from peaccel._utils.suggestions import require_classes, unknown
+from peaccel._utils.labels import classes_of
+from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
 from peaccel.distributions.fuse import fuse, rules
 from peaccel.evaluation.answers import as_scores, of_pairs
@@ -137,9 +138,7 @@ def evaluate_templates(
     for name in wanted:
         if name not in known:
             raise ValueError(f"{owner}: {unknown('rule', name, known)}")
-    for name, x in (("templates", templates), ("labels", labels)):
-        require_classes(owner, name, x)
-    groups, identity = on_host(templates, owner, "templates"), on_host(labels, owner, "labels")
+    groups, identity = classes_of(owner, "templates", templates), classes_of(owner, "labels", labels)
     for name, x in (("templates", groups), ("labels", identity)):
         if x.shape != (len(d),):
             raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({len(d)},), one for each item")

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, Numpy, on_host
-from peaccel._utils.suggestions import require_classes, unknown
+from peaccel._utils.labels import classes_of
+from peaccel._utils.suggestions import unknown
 
 __all__ = ["ANSWER_CONFIDENCES", "RankedAnswers", "answer_confidence"]
 
@@ -105,8 +106,7 @@ def _classes(owner: str, ids: Array, labels: Any) -> Array:
     """The class of each item found."""
     if labels is None:
         raise ValueError(f"{owner}: a class_margin needs labels, the classes of the gallery")
-    require_classes(owner, "labels", labels)
-    classes = on_host(labels, owner, "labels")
+    classes = classes_of(owner, "labels", labels)
     if classes.shape == ids.shape:
         return classes
     rows = ids.dtype.kind in "iu" and classes.ndim == 1 and int(ids.max(initial=-1)) < len(classes)

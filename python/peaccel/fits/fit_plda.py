@@ -7,13 +7,14 @@ classes W the identity and that between them B a diagonal psi, class means are i
 from __future__ import annotations
 
 import warnings
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, as_array, on_host
-from peaccel._utils.suggestions import require_classes
+from peaccel._utils.labels import classes_of
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double
 from peaccel.distributions.checks import checked_k
@@ -142,8 +143,7 @@ def _checked(x: Any, labels: Array, dim: int | None, length_norm: bool, shrinkag
     rows = on_host(x.mu if isinstance(x, Distribution) else as_array(x, owner, "x"))
     if rows.ndim != 2 or not rows.size:
         raise ValueError(f"{owner}: x has shape {rows.shape}, expected (N, D)")
-    require_classes(owner, "labels", labels)
-    names = on_host(labels, owner, "labels")
+    names = classes_of(owner, "labels", labels)
     if names.shape != rows.shape[:1]:
         raise ValueError(f"{owner}: labels have shape {names.shape}, expected ({len(rows)},)")
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
@@ -155,7 +155,7 @@ def _checked(x: Any, labels: Array, dim: int | None, length_norm: bool, shrinkag
         raise ValueError(f"{owner}: dim is {dim}, expected 1 .. {most}: D, and at most the classes less one")
     if length_norm and (most if dim is None else dim) < 2:
         raise ValueError(f"{owner}: length_norm takes two directions and more, as in one all lengths are signs")
-    if not (isinstance(shrinkage, (int, float)) and 0 <= shrinkage <= 1):
+    if not (isinstance(shrinkage, Real) and 0 <= shrinkage <= 1):
         raise ValueError(f"{owner}: shrinkage is {shrinkage!r}, expected a number from 0 to 1")
     finite = np.isfinite(rows).all(1)
     if not finite.all():

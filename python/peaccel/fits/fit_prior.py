@@ -17,7 +17,7 @@ from peaccel._utils.arrays import (
     on_host,
     quiet,
 )
-from peaccel._utils.suggestions import require_classes
+from peaccel._utils.labels import alike, classes_of
 from peaccel.distributions import Distribution, concat
 from peaccel.distributions.checks import EUCLIDEAN
 from peaccel.distributions.fuse import Groups, group_sum
@@ -135,6 +135,7 @@ def _fit_prior_two(
         _names(f"{name}_labels", labels, len(d))
         for name, labels, d in zip(("query", "gallery"), (query_labels, gallery_labels), sides.values(), strict=True)
     ]
+    names = alike("fit_prior", ("query_labels", "gallery_labels"), names)
     # The first item of each class on either side.
     _, *rows = np.intersect1d(*names, return_indices=True)
     remedy = "one prior was fitted to both; apply what pe.calibrate(queries, gallery, pairs, labels) finds first"
@@ -150,8 +151,7 @@ def _require_positions(name: str, d: object) -> None:
 
 
 def _names(name: str, labels: Array, items: int) -> Array:
-    require_classes("fit_prior", name, labels)
-    names = on_host(labels, "fit_prior", name)
+    names = classes_of("fit_prior", name, labels)
     if names.shape != (items,):
         raise ValueError(f"fit_prior: {name} have shape {names.shape}, expected ({items},)")
     return names

@@ -29,7 +29,7 @@ def fit_shift(d: Distribution, pairs: ArrayLike, labels: ArrayLike) -> float:
 
     Returns
     -------
-    A number in [-1, 1]; NaN where a pair has a mean of zero length.
+    A number in [-1, 1]; the cosine of a mean of zero length counts as 0.
 
     Raises
     ------

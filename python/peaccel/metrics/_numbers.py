@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import NotArrayError, array_from, is_torch, on_host
-from peaccel._utils.labels import plain, truths
+from peaccel._utils.labels import of_one_kind, plain, truths
 from peaccel._utils.suggestions import require_classes
 
 __all__ = [
@@ -36,10 +36,10 @@ def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None)
     return array
 
 
-def as_classes(owner: str, name: str, x: ArrayLike) -> NDArray[Any]:
-    """[N]: the classes of items, by numbers or words, of which none is missing."""
+def as_classes(owner: str, name: str, x: ArrayLike, shape: str = "(N,)") -> NDArray[Any]:
+    """The classes of items, by labels of one kind, of which none is missing."""
     require_classes(owner, name, x)
-    return as_array(owner, name, x, "(N,)")
+    return of_one_kind(owner, name, x, as_array(owner, name, x, shape))
 
 
 def as_numbers(

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel._utils.suggestions import require_classes
-from peaccel.metrics._numbers import as_array, as_numbers
+from peaccel._utils.labels import alike
+from peaccel.metrics._numbers import as_array, as_classes, as_numbers
 
 __all__ = ["Labels", "Relation", "Relevance", "as_relation"]
 
@@ -238,24 +238,10 @@ def as_relation(
         if gallery_labels is not None:
             raise ValueError(f"{owner}: gallery_labels is given beside a {type(query_labels).__name__}, expected none")
         return query_labels
-    queries = _labels(owner, names[0], query_labels, "(Q,)")
+    queries = as_classes(owner, names[0], query_labels, "(Q,)")
     leave_one_out = gallery_labels is None
-    gallery = queries if gallery_labels is None else _labels(owner, names[1], gallery_labels, "(G,)")
-    kinds = ["words" if isinstance(x[0], (str, bytes)) else "numbers" for x in (queries, gallery) if len(x)]
-    if len(set(kinds)) > 1:
-        raise ValueError(f"{owner}: query_labels are {kinds[0]}, gallery_labels {kinds[1]}: no class is in both")
-    return Labels(queries, gallery, leave_one_out)
-
-
-def _labels(owner: str, name: str, x: ArrayLike, shape: str) -> Array:
-    """Labels that are all numbers or all words, none missing: numpy would make words of a list of both."""
-    require_classes(owner, name, x)
-    labels = as_array(owner, name, x, shape)
-    if labels.dtype.kind in "OUS" and not (isinstance(x, np.ndarray) and labels.dtype.kind in "US"):
-        kinds = sorted({"words" if isinstance(label, (str, bytes)) else "numbers" for label in np.asarray(x, object)})
-        if len(kinds) > 1:
-            raise ValueError(f"{owner}: {name} holds {' and '.join(kinds)}, expected all of one kind")
-    return labels
+    gallery = queries if gallery_labels is None else as_classes(owner, names[1], gallery_labels, "(G,)")
+    return Labels(*alike(owner, names, (queries, gallery)), leave_one_out)
 
 
 def _codes(query: Ints, item: Ints, gallery: int, leave_one_out: bool) -> Ints:

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, is_torch, namespace
+from peaccel._utils.arrays import Array, is_torch, is_traced, namespace, on_host
 from peaccel.distributions.checks import EUCLIDEAN, order
 from peaccel.ops import PairOp, bessel, diag_scores, dot_scores
+from peaccel.ops._dispatch import transformed
 from peaccel.scores._inputs import centred_isotropic, centred_rows, is_centred, isotropic, like, normal_rows, vmf
 from peaccel.scores._score import (
     ISOTROPIC,
@@ -35,6 +36,11 @@ def _prior_var(mu: Array, params: Params) -> Array:
     row = like(value, mu).reshape(-1)
     if tuple(np.shape(value)) not in (*SCALAR, (mu.shape[-1],)):
         raise ValueError(f"llr: prior_var has shape {tuple(np.shape(value))}, expected () or ({mu.shape[-1]},)")
+    if not is_torch(value) or (value.is_cpu and not is_traced(value) and not transformed(value)):
+        wrong = [x for x in on_host(value).reshape(-1).tolist() if not 0 <= x < math.inf]
+        if wrong:
+            expected = "finite numbers of at least 0: variances, not their logarithms"
+            raise ValueError(f"llr: prior_var is {wrong[0]}, expected {expected}")
     return row
 
 
@@ -200,8 +206,8 @@ llr = Score(
 def _rho(mu: Array, params: Params) -> Array:
     """The row [rho, rho], the powers of both densities."""
     value = params["rho"]
-    if tuple(np.shape(value)) not in SCALAR or not value > 0:
-        raise ValueError(f"ppk: rho is {value}, expected a number above 0")
+    if tuple(np.shape(value)) not in SCALAR or not 0 < value < math.inf:
+        raise ValueError(f"ppk: rho is {value}, expected a finite number above 0")
     row = like(value, mu).reshape(-1)
     return namespace(mu).concatenate((row, row))
 
