@@ -57,7 +57,7 @@ BRIEF = {
 
 SECTIONS: Mapping[str, Section] = {
     "Retrieval": Section(
-        "The whole gallery ranked by each row's own score, half of the images on either side corrupted.",
+        "The whole gallery ranked by each row's own score.",
         {"Recall@1": "recall_at_1.own", "MAP@R": "map_at_r.own"},
         ("Recall@1", "MAP@R"),
     ),
@@ -96,8 +96,8 @@ SECTIONS: Mapping[str, Section] = {
         ("AUROC, own", "AUROC, best by cosine", "AUROC, best by llr"),
     ),
     "Seen and unseen corruption": Section(
-        "The same AUROC among clean queries and those corrupted as training images were (seen), and among clean "
-        "queries and those corrupted by a kind that training never saw.",
+        "The same AUROC among clean queries and those corrupted as training images were (seen), or by a kind that "
+        "training never saw.",
         {
             f"{part}, {name}": f"numbers.r_auroc_{part}.{key}"
             for part in ("seen", "unseen")
@@ -148,7 +148,7 @@ SECTIONS: Mapping[str, Section] = {
         ("hard",),
     ),
     "Places": Section(
-        "Patches of photographs that training never saw; right is what was seen near by. Settings as of the numbers.",
+        "Patches of photographs that training never saw; right is what was seen near by. Settings as above.",
         BRIEF,
         ("Recall@1", "AUROC, own", "AUROC, best by cosine"),
         ("places",),
