@@ -5,7 +5,9 @@ from __future__ import annotations
 import lzma
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -34,7 +36,9 @@ def packages() -> Iterator[dict[str, str]]:
 
 
 def unpack(names: Iterable[str], folder: Path) -> None:
-    """Lay the files of packages into a folder, by dpkg-deb."""
+    """Lay the files of packages into a folder, by dpkg-deb, without which the process ends."""
+    if shutil.which("dpkg-deb") is None:
+        sys.exit("dpkg-deb, which unpacks Debian's packages, is missing: apt-get install dpkg")
     paths = {package["Package"]: package["Filename"] for package in packages()}
     for name in names:
         with tempfile.NamedTemporaryFile(suffix=".deb") as archive:

@@ -10,7 +10,6 @@ table is docs/data/kanji.csv.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from scipy.stats import t
 from peaccel import metrics, retrieval
 from peaccel._utils.atomic_files import aside
 from peaccel.data.corruption import KINDS, Corruption, Pictures, corrupt
+from peaccel.distributions import Distribution
 from peaccel.distributions.confidence import confidence
 from peaccel.methods.method import Method, Schedule, Training
 from peaccel.train import Options, embed, fit, recipe
@@ -216,13 +216,15 @@ def style_auroc(method: Method, training: Training, data: dict[str, Part]) -> di
     held = embed(training.model, images(data["validation"].mixed))
     score = scored(method, training, held, data["validation"].labels)
     found = {"best": [retrieval.search(d, gallery, 1, score).scores[:, 0] for d in queries]}
-    if method.confidence not in ("-", "norm"):
-        kind = None if method.confidence == "default" else method.confidence
-        found["own"] = [np.asarray(confidence(d, kind), np.float64) for d in queries]
-    elif method.confidence == "norm":
-        found["own"] = [np.linalg.norm(d.mu, axis=1) for d in queries]
+    if method.confidence != "-":
+        found["own"] = [sureness(method, d) for d in queries]
     of = np.repeat([1.0, 0.0], [len(d) for d in queries])
     return {name: round(float(metrics.roc_auc(np.concatenate(x), of)), 5) for name, x in found.items()}
+
+
+def sureness(method: Method, d: Distribution) -> NDArray[np.float64]:
+    """The confidence of each item by the method's word, the norm included, [N]."""
+    return np.asarray(confidence(d, None if method.confidence == "default" else method.confidence), np.float64)
 
 
 def finished() -> list[Record]:
@@ -290,9 +292,6 @@ def shown(values: list[float]) -> str:
 
 def main() -> int:
     """Run what is missing and write the table."""
-    if shutil.which("dpkg-deb") is None:
-        print("reproduction.kanji needs dpkg-deb, which unpacks Debian's packages: apt-get install dpkg")
-        return 1
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     done = {(x["split"], x["classes"], x["row"]) for x in finished()}

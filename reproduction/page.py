@@ -178,8 +178,7 @@ def _claims(plan: Plan, records: Records) -> Iterator[str]:
     by_claim = _words(by_task)
     yield _in_short(by_claim)
     yield (
-        "By Student's t over splits, of 1 to 5, 10, 11, 14, 16 and 29 over common draws of settings; corrected by Holm "
-        "over the claims of a data set, at 5 %. **Open**: neither held nor reversed; of several comparisons, how many "
+        "**Open**: neither held nor reversed; of several comparisons, how many "
         f"hold by themselves. **Too few draws**: more than one of six failed. **{TURNS.capitalize()}**: decided over "
         "splits, but not with the search of settings as a source of chance, or not on that side by the mean of common "
         f"draws. {UNKNOWN}: no common draws to see it by. {OVERLAPS}: open for other scans, by Nadeau and Bengio's "
@@ -279,10 +278,10 @@ def _settings(plan: Plan, records: Records) -> Iterator[str]:
     turned = sum(pair.chosen.value * pair.recipe < 0 for pair in known)
     yield (
         f"So trainings are compared by {plan.common.draws} draws of settings that are the same for both rows, each on "
-        f"a split of its own{some}: the mean difference of Recall@1 with its 95 % interval, which holds settings and "
-        f"splits. Of equal rows, either as likely to be ahead by each draw, {common} of pairs would be called "
-        "different. Beside it the difference at the settings chosen for each row alone, and of the recipes' validation "
-        f"MAP@R; between these two the sign changes in {turned} of {len(known)}. By the worst of common draws come "
+        f"a split of its own{some}: the mean difference of Recall@1 with its 95 % interval. Of equal rows, either as "
+        f"likely to be ahead by each draw, {common} of pairs would be called different. Beside it the difference at "
+        "the settings chosen for each row alone, and of the recipes' validation MAP@R; between these two the sign "
+        f"changes in {turned} of {len(known)}. By the worst of common draws come "
         f"first {_steadiest(worst)}. "
         f"[pairs.csv]({FOLDER}/pairs.csv)"
     )
@@ -340,11 +339,11 @@ def _limits() -> Iterator[str]:
     yield "## Where it does not carry"
     yield (
         "- **Other images, networks and sizes.** One small convolutional network, strips of 28 x 84 pixels, 600 "
-        "training classes. Splits are drawn from one pool of scans, so intervals say how other splits of it would come "
-        "out, no more. On embeddings of a real encoder ([speakers](real-embeddings.md)) projection, centring and PLDA "
-        "take the EER from 23.7 to 8.2 %, and a learned head adds next to nothing.\n"
-        "- **Thousands of classes** (Revisited's first headline): [printed kanji](kanji.md).\n"
-        "- **Not tried:** images found by text (ScaleFace's largest gain), novel inputs (Bayesian triplet)."
+        "training classes. Splits are drawn from one pool of scans: intervals say how other splits of it would come "
+        "out, no more. On [real encoders](real-embeddings.md) centring and PLDA gain, heads next to nothing.\n"
+        "- **Thousands of classes** (Revisited's first headline), **novel inputs** (claim 30): "
+        "[a page apart](kanji.md).\n"
+        "- **Not tried:** images found by text (ScaleFace's largest gain)."
     )
 
 

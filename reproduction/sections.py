@@ -57,7 +57,7 @@ BRIEF = {
 
 SECTIONS: Mapping[str, Section] = {
     "Retrieval": Section(
-        "The whole gallery ranked by each row's own score, half of the images on either side corrupted.",
+        "The whole gallery ranked by each row's own score.",
         {"Recall@1": "recall_at_1.own", "MAP@R": "map_at_r.own"},
         ("Recall@1", "MAP@R"),
     ),
@@ -72,8 +72,7 @@ SECTIONS: Mapping[str, Section] = {
         ("mixed/mixed cosine", "mixed/mixed mls", "mixed/mixed llr calibrated"),
     ),
     "Verification": Section(
-        "All pairs of one class and 100,000 of two, by each row's own score, by cosine and by calibrated `llr`; of the "
-        "EER lower is better.",
+        "All pairs of one class and 100,000 of two, by each row's own score, by cosine and by calibrated `llr`.",
         {
             "AUC": "numbers.auc.own",
             "AUC, cosine": "numbers.auc.cosine",
@@ -89,15 +88,15 @@ SECTIONS: Mapping[str, Section] = {
     ),
     "Confidence": Section(
         "AUROC of telling queries that are answered rightly from the others, by the learned confidence and by the "
-        "best item's score, which costs nothing. The table has the rank correlation with severity too (100 where "
+        "best item's score. The table has the rank correlation with severity too (100 where "
         "confidence falls as severity grows).",
         {f"severity, {name}": f"numbers.severity.{key}" for name, key in BASELINES.items()}
         | {f"AUROC, {name}": f"numbers.r_auroc.{key}" for name, key in (BASELINES | BEST).items()},
         ("AUROC, own", "AUROC, best by cosine", "AUROC, best by llr"),
     ),
     "Seen and unseen corruption": Section(
-        "The same AUROC among clean queries and those corrupted as training images were (seen), and among clean "
-        "queries and those corrupted by a kind that training never saw.",
+        "The same AUROC among clean queries and those corrupted as training images were (seen), or by a kind that "
+        "training never saw.",
         {
             f"{part}, {name}": f"numbers.r_auroc_{part}.{key}"
             for part in ("seen", "unseen")
@@ -142,20 +141,19 @@ SECTIONS: Mapping[str, Section] = {
         ("Recall@1", "CEDA, own", "CEDA, best by cosine"),
     ),
     "Hard numbers": Section(
-        "Trained on numbers of the digits 0 to 6, tested on numbers with a 7, 8 or 9; settings as above.",
+        "Trained on digits 0 to 6, tested with 7, 8 or 9; settings as above.",
         BRIEF,
         ("Recall@1", "AUROC, own", "AUROC, best by cosine"),
         ("hard",),
     ),
     "Places": Section(
-        "Patches of photographs that training never saw; right is what was seen near by. Settings as of the numbers.",
+        "Photographs that training never saw; settings as above.",
         BRIEF,
         ("Recall@1", "AUROC, own", "AUROC, best by cosine"),
         ("places",),
     ),
     "HIB on its own task": Section(
-        "Numbers of two digits in two and three dimensions; queries clean and with a rectangle over each digit, the "
-        "gallery clean. Points are trained by the same loss without variances. The table has the rank correlation of "
+        "Queries clean and with a rectangle over each digit, the gallery clean. The table has the rank correlation of "
         "each uncertainty and the occluded share of the image.",
         {
             f"{name}, {queries}": f"{key}.{queries}"

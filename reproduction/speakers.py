@@ -37,6 +37,8 @@ UTTERANCES, SECONDS, NOISE = 20, (0.5, 4.0), (0.0, 30.0)
 RATE = 16_000  # of the encoder, in Hz
 SPLITS, FITTED, DIRECTIONS = 5, 60, 40
 COHORT = 100  # the best of the cohort, by which scores are normalised
+PROMISES, DELTA = (0.01, 0.02, 0.05), 0.1  # of the answers that are accepted, the share that may be wrong
+HALVES = 20  # draws of the tested voices by whose answers thresholds are found, for those of the others
 
 WORDS = """time year people way day man thing woman life child world school state family student group country problem
 hand part place case week company system program question work government number night point home water room mother area
@@ -134,6 +136,16 @@ def splits(voices: np.ndarray, count: int = SPLITS) -> Iterator[np.ndarray]:
         yield np.isin(voices, order[:FITTED])
 
 
+METRICS = (
+    "Recall@1",
+    "EER",
+    "TAR at FAR 0.1 %",
+    "FNIR at FPIR 1 %",
+    "AUROC of the best score",
+    *(f"Answered, {promise:.0%} wrong" for promise in PROMISES),
+)
+
+
 def judged(scores: np.ndarray, voices: np.ndarray) -> np.ndarray:
     """The `METRICS` of the scores of all pairs of utterances, [N, N]."""
     pairs = np.triu_indices(len(voices), k=1)
@@ -142,10 +154,36 @@ def judged(scores: np.ndarray, voices: np.ndarray) -> np.ndarray:
     others = np.where(np.eye(len(voices), dtype=bool), -np.inf, scores)
     best = others.argmax(1)
     right = voices[best] == voices
-    auroc = pe.metrics.roc_auc(others.max(1), right)
+    top = others.max(1)
+    auroc = pe.metrics.roc_auc(top, right)
     tar = pe.metrics.tar_at_far(*tested, 0.001, resamples=1).tar
     eer = pe.metrics.equal_error_rate(*tested)
-    return np.array([100 * right.mean(), 100 * eer, 100 * tar, 100 * fnir(others, voices), auroc])
+    answered = [[above(half, right, promise, top, ~half)[1] for promise in PROMISES] for half in halves(voices)]
+    of_all = [right.mean(), eer, tar, fnir(others, voices)]
+    return np.array([*(100 * np.array(of_all)), auroc, *(100 * np.mean(answered, 0))])
+
+
+def halves(voices: np.ndarray) -> Iterator[np.ndarray]:
+    """Which utterances are of one half of the voices, [N] booleans, by several draws."""
+    known = np.unique(voices)
+    for seed in range(HALVES):
+        yield np.isin(voices, np.random.default_rng(seed).permutation(known)[: len(known) // 2])
+
+
+def above(
+    labelled: np.ndarray, right: np.ndarray, promise: float, top: np.ndarray, asked: Any = slice(None)
+) -> tuple[float, float]:
+    """The share of answers that are wrong, and of queries answered, from the threshold that labels promise on.
+
+    Each labelled answer counts as independent of the others; the queries that are asked are all by default.
+    """
+    found = pe.learn_then_test(top[labelled], right[labelled], np.arange(len(top[labelled])), promise, DELTA)
+    return outcome(found(top[asked]), right[asked])
+
+
+def outcome(accepted: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+    """The share of accepted answers that is wrong, 0 of none, and the share accepted."""
+    return float((~right[accepted]).mean()) if accepted.any() else 0.0, float(accepted.mean())
 
 
 def fnir(scores: np.ndarray, voices: np.ndarray) -> float:
@@ -297,9 +335,6 @@ def write(name: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> No
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(rows)
-
-
-METRICS = ("Recall@1", "EER", "TAR at FAR 0.1 %", "FNIR at FPIR 1 %", "AUROC of the best score")
 
 
 def main() -> int:

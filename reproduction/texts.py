@@ -28,7 +28,7 @@ import peaccel as pe
 from peaccel._utils.atomic_files import aside
 from peaccel._utils.progress_bar import ProgressBar
 from reproduction.debian import RELEASE, fetched, packages
-from reproduction.speakers import table, write
+from reproduction.speakers import METRICS, PROMISES, above, outcome, table, write
 
 CACHE = Path(__file__).parents[1] / "runs" / "texts"
 ANSWERED, MISSING, FITTED, OTHERS = (
@@ -41,8 +41,7 @@ WORDS = 24  # of the first paragraph of a description that are read, so that all
 SPLITS = 5
 COHORT = 100  # the best of the cohort, by which scores are normalised
 DIFFERENT = 100  # pairs of different packages of each query, by which pairs are verified
-DRAWS, LABELS, DELTA = 500, 1000, 0.1  # of labelled queries, with replacement, to find a threshold by
-PROMISES = (0.01, 0.02, 0.05)  # of the answers that are accepted, the share that may be wrong
+DRAWS, LABELS = 500, 1000  # of labelled queries, with replacement, to find a threshold by
 COPIED = 0.8  # a threshold of cosine as it is handed on
 
 SIDES = ("English", "German", "French", "summary")
@@ -264,15 +263,6 @@ def of_two_sides(x: Sides) -> np.ndarray:
 
 # ---- measures --------------------------------------------------------------------------------------------------------
 
-METRICS = (
-    "Recall@1",
-    "EER",
-    "TAR at FAR 0.1 %",
-    "FNIR at FPIR 1 %",
-    "AUROC of the best score",
-    *(f"Answered, {promise:.0%} wrong" for promise in PROMISES),
-)
-
 
 def judged(found: np.ndarray, draws: int = 20) -> np.ndarray:
     """The `METRICS` of scores [Q, G] whose first queries are of the item in their place, and the last of none."""
@@ -302,23 +292,12 @@ def samples(queries: int, draws: int) -> Iterator[np.ndarray]:
     return (np.random.default_rng(seed).integers(0, queries, LABELS) for seed in range(draws))
 
 
-def above(drawn: np.ndarray, right: np.ndarray, promise: float, top: np.ndarray) -> tuple[float, float]:
-    """The share of answers that are wrong, and of queries answered, from the threshold that labels promise on."""
-    found = pe.learn_then_test(top[drawn], right[drawn], np.arange(len(drawn)), promise, DELTA)
-    return outcome(found(top), right)
-
-
 def by_curve(drawn: np.ndarray, right: np.ndarray, promise: float, top: np.ndarray) -> tuple[float, float]:
-    """The same from the lowest threshold at which scikit-learn's curve has the precision on the labels."""
+    """The `outcome` from the lowest threshold at which scikit-learn's curve has the precision on the labels."""
     curve = import_module("sklearn.metrics").precision_recall_curve
     precision, _, thresholds = curve(right[drawn], top[drawn])
     kept = thresholds[precision[:-1] >= 1 - promise]
     return outcome(top >= kept.min() if len(kept) else np.zeros(len(top), bool), right)
-
-
-def outcome(accepted: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-    """The share of accepted answers that is wrong, 0 of none, and the share accepted."""
-    return float((~right[accepted]).mean()) if accepted.any() else 0.0, float(accepted.mean())
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ def test_claims_of_the_page_are_those_of_the_file():
     told = {
         int(line.split("|")[1].strip(" *")): line.split("|")[3].strip()
         for line in lines
-        if re.match(r"\| \d+\*? \|", line)
+        if re.match(r"\| \d+\*? \|", line) and "novel.csv" not in line  # which is decided by other trainings
     }
     assert {c.number: c.text for c in read_claims()} == {n: text.replace("`", "") for n, text in told.items()}
 

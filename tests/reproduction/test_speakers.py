@@ -41,13 +41,30 @@ def test_scores_are_judged_by_all_pairs_without_an_item_itself(monkeypatch):
     voices = np.array([0, 0, 1, 1])
     scores = np.array([[9, 3, 1, 0], [3, 9, 2, 0], [1, 2, 9, 1.5], [0, 0, 1.5, 9]])
     monkeypatch.setattr(speakers, "fnir", lambda *scores: 0.25)
-    recall, eer, tar, fnir, auroc = speakers.judged(scores, voices)
+    recall, eer, tar, fnir, auroc, *answered = speakers.judged(scores, voices)
     assert fnir == 25
     assert (eer, recall) == (
         pytest.approx(100 * pe.metrics.equal_error_rate([3, 1, 0, 2, 0, 1.5], [1, 0, 0, 0, 0, 1])),
         75,
     )
     assert tar == 50 and auroc == pytest.approx(2 / 3)  # the third is wrong by 2, of right ones by 3, 3 and 1.5
+    assert answered == [0, 0, 0]
+
+
+def test_thresholds_are_of_other_voices_than_are_answered():
+    """Of 40 voices one half is asked, whole voices, and the labels of the other half say from where on."""
+    voices = np.arange(40).repeat(20)
+    found = list(speakers.halves(voices))
+    assert len({half.tobytes() for half in found}) == speakers.HALVES
+    for half in found:
+        labelled, asked = set(voices[half]), set(voices[~half])
+        assert len(labelled) == len(asked) == 20 and not labelled & asked
+    top = np.random.default_rng(0).permutation(np.linspace(0, 1, 800))
+    right, half = top > 0.4, found[0]
+    wrong, answered = speakers.above(half, right, 0.2, top, ~half)
+    assert 0.1 < wrong <= 0.2 and 0.65 < answered < 0.75
+    changed = right ^ ~half  # answers of the voices that are asked say nothing of the threshold
+    assert speakers.above(half, changed, 0.2, top, ~half) == (pytest.approx(1 - wrong), answered)
 
 
 def test_every_way_scores_the_same_pairs_and_quality_arrives(few):

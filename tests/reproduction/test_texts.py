@@ -114,6 +114,13 @@ def test_the_archive_is_read_at_the_mirror_that_is_asked_for(monkeypatch):
     ]
 
 
+def test_packages_are_not_fetched_where_nothing_unpacks_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(debian, "fetched", lambda path: pytest.fail("nothing is fetched"))
+    monkeypatch.setattr(debian.shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match="dpkg-deb, which unpacks Debian's packages, is missing"):
+        debian.unpack(["a"], tmp_path)
+
+
 def test_the_tables_have_the_rows_and_metrics_of_the_command():
     """Of each encoder and side of queries each promise, and each way to score."""
     ways = ["cosine", "cosine, S-norm", "centred cosine", "centred cosine, S-norm", "PLDA", "centred PLDA"]
