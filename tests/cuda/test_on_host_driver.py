@@ -7,6 +7,7 @@ declare there. Not proved here: that code itself. This file is about launches, t
 
 import itertools
 import lzma
+import os
 import pathlib
 import re
 import shutil
@@ -30,6 +31,7 @@ FATBIN = (0xBA55ED50).to_bytes(4, "little")  # how a fatbin begins
 
 def info(**environment):
     code = "import peaccel; print(peaccel.build_info()['cuda'])"
+    environment |= {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS") if name in os.environ}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout.strip()
