@@ -70,7 +70,7 @@ def _kind(label: Any) -> str:
     return "words" if isinstance(label, str) else "bytes" if isinstance(label, bytes) else "numbers"
 
 
-def alike(owner: str, names: Sequence[str], sides: Sequence[Numpy]) -> list[Numpy]:
+def alike(owner: str, names: Sequence[str], one: Numpy, other: Numpy) -> tuple[Numpy, Numpy]:
     """The labels of two sides such that numpy can join them: of integers with and without a sign it would make floats,
     in which large ones that differ are equal.
 
@@ -79,13 +79,15 @@ def alike(owner: str, names: Sequence[str], sides: Sequence[Numpy]) -> list[Nump
     ValueError
         One side's labels are of another kind than the other's.
     """
+    sides = one, other
     kinds = [_kind(x.flat[0]) for x in sides if x.size]
     if len(set(kinds)) > 1:
         raise ValueError(f"{owner}: {names[0]} are {kinds[0]}, {names[1]} {kinds[1]}: no class is in both")
     if {x.dtype.kind for x in sides} == {"i", "u"}:
         fit = all(x.max(initial=0) <= np.iinfo(np.int64).max for x in sides)
-        return [x.astype(np.int64 if fit else object) for x in sides]
-    return list(sides)
+        dtype: Any = np.int64 if fit else object
+        return one.astype(dtype), other.astype(dtype)
+    return sides
 
 
 def truths(x: Numpy) -> tuple[Numpy, Numpy]:

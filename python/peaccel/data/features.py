@@ -97,7 +97,7 @@ def features(
         (queries, asked), (gallery, stored) = found["query"], found["gallery"]
         if queries.shape[1] != gallery.shape[1]:
             raise ValueError(f"{root}: query.npz has {queries.shape[1]} features, gallery.npz {gallery.shape[1]}")
-        names = alike(f"{root}", [f"the labels of {part}.npz" for part in ("query", "gallery")], [asked, stored])
+        names = alike(f"{root}", [f"the labels of {part}.npz" for part in ("query", "gallery")], asked, stored)
         both = _numbered(np.concatenate([queries, gallery]), np.concatenate(names))
         parts |= query_and_gallery(both, np.arange(len(both)) < len(queries))
     return parts

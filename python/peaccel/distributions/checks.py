@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -186,7 +185,7 @@ def flags(owner: str, name: str, x: Any, shape: tuple[int, ...]) -> Array:
 def require_shares(owner: str, **shares: Any) -> None:
     """Refuse what is no number between 0 and 1."""
     for name, value in shares.items():
-        if not (isinstance(value, Real) and 0 < value < 1):
+        if not (isinstance(value, (int, float, np.floating)) and 0 < value < 1):
             raise ValueError(f"{owner}: {name} is {value!r}, expected a number between 0 and 1")
 
 

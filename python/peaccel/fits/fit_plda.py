@@ -7,7 +7,6 @@ classes W the identity and that between them B a diagonal psi, class means are i
 from __future__ import annotations
 
 import warnings
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,7 +154,7 @@ def _checked(x: Any, labels: Array, dim: int | None, length_norm: bool, shrinkag
         raise ValueError(f"{owner}: dim is {dim}, expected 1 .. {most}: D, and at most the classes less one")
     if length_norm and (most if dim is None else dim) < 2:
         raise ValueError(f"{owner}: length_norm takes two directions and more, as in one all lengths are signs")
-    if not (isinstance(shrinkage, Real) and 0 <= shrinkage <= 1):
+    if not (isinstance(shrinkage, (int, float, np.floating)) and 0 <= shrinkage <= 1):
         raise ValueError(f"{owner}: shrinkage is {shrinkage!r}, expected a number from 0 to 1")
     finite = np.isfinite(rows).all(1)
     if not finite.all():

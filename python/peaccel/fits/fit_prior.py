@@ -135,13 +135,13 @@ def _fit_prior_two(
         _names(f"{name}_labels", labels, len(d))
         for name, labels, d in zip(("query", "gallery"), (query_labels, gallery_labels), sides.values(), strict=True)
     ]
-    names = alike("fit_prior", ("query_labels", "gallery_labels"), names)
+    asked, stored = alike("fit_prior", ("query_labels", "gallery_labels"), *names)
     # The first item of each class on either side.
-    _, *rows = np.intersect1d(*names, return_indices=True)
+    _, *rows = np.intersect1d(asked, stored, return_indices=True)
     remedy = "one prior was fitted to both; apply what pe.calibrate(queries, gallery, pairs, labels) finds first"
     if len(rows[0]):
         warn_if_sides_differ("fit_prior", remedy, sides, rows)
-    return _fit_prior_one(both, np.concatenate(names))
+    return _fit_prior_one(both, np.concatenate([asked, stored]))
 
 
 def _require_positions(name: str, d: object) -> None:

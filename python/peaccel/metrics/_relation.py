@@ -241,7 +241,7 @@ def as_relation(
     queries = as_classes(owner, names[0], query_labels, "(Q,)")
     leave_one_out = gallery_labels is None
     gallery = queries if gallery_labels is None else as_classes(owner, names[1], gallery_labels, "(G,)")
-    return Labels(*alike(owner, names, (queries, gallery)), leave_one_out)
+    return Labels(*alike(owner, names, queries, gallery), leave_one_out)
 
 
 def _codes(query: Ints, item: Ints, gallery: int, leave_one_out: bool) -> Ints:
