@@ -245,6 +245,26 @@ def test_a_reranker_keeps_one_variance_while_items_come_and_go():
     np.testing.assert_array_equal(found.scores, expected.scores)
 
 
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("count", [1, 400])
+@pytest.mark.parametrize("var", [0.5, rows(1)])
+def test_a_reranker_of_a_folder_has_the_variance_that_was_saved(var, count, library, dtype, mmap, tmp_path):
+    kind = getattr(torch, dtype) if library == "torch" else dtype
+    g, q = items(count, var, 1, "float32", library).to(kind), items(30, var, 0, "float32", library).to(kind)
+    for gallery in (g, own(g)):
+        reranker = pe.FaissReranker.build(gallery, "Flat", score="mls")
+        reranker.save(tmp_path / "r")
+        loaded = pe.FaissReranker.load(tmp_path / "r", mmap=mmap)
+        assert (loaded.gallery.common_parameter() is None) == (gallery.common_parameter() is None)
+        for x, y in zip(loaded.gallery.arrays, gallery.arrays, strict=True):
+            assert bool((x == y).all())
+        if dtype == "float32":
+            found, expected = (pe.search_above(q, x.gallery, -9.0, "mls") for x in (loaded, reranker))
+            np.testing.assert_array_equal(*(np.asarray(x.scores) for x in (found, expected)))
+
+
 def test_threads_whose_queries_have_other_variances_leave_nothing_behind():
     """Each goes on with what was laid out for it; what is kept is of one variance, and no array of another."""
     g, queries = items(300, rows(2), 1), [items(2, rows(seed), seed) for seed in range(4)]
