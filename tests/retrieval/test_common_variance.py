@@ -203,7 +203,8 @@ def test_what_is_one_variance_stays_one(var, library):
     other = "float32" if library == "numpy" else torch.float32
     mask = np.arange(6) % 2 == 0
     for taken in (d, d[2], d[1:4], d[[5, 0]], d[mask], d.to(other), d.detach(), copy.copy(d), copy.deepcopy(d),
-                  pickle.loads(pickle.dumps(d)), pe.concat([d, d[:2]]), pe.concat([d[:0], d])):  # fmt: skip
+                  pickle.loads(pickle.dumps(d)), pickle.loads(pickle.dumps(d[2])), copy.deepcopy(d[2]),
+                  pe.concat([d, d[:2]]), pe.concat([d[:0], d])):  # fmt: skip
         row = taken.common_parameter()
         assert tuple(row.shape) == ((1,) if np.ndim(var) == 0 else (1, DIM)) and len(taken.var) == len(taken)
         np.testing.assert_allclose(np.asarray(row)[0], np.asarray(var).reshape(-1) if np.ndim(var) else var, rtol=1e-7)
