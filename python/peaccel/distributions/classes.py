@@ -556,7 +556,7 @@ def _concatenated(arrays: Sequence[Array]) -> Array:
     return namespace(arrays[0]).concatenate(list(arrays))
 
 
-def _with_one(kind: type[Distribution], mu: Array, row: Array) -> Distribution:
+def _with_one(kind: Callable[..., Distribution], mu: Array, row: Array) -> Distribution:
     """A distribution whose items all have one row of a parameter, a single item too."""
     return kind(mu, repeated(row, len(mu)))
 

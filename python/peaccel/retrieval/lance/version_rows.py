@@ -67,7 +67,10 @@ class Part(NamedTuple):
         """All rows, deleted ones too."""
         items = self.rows.items
         assert items is not None
-        return items if self.common is None else type(items)(items.mu, repeated(self.common, len(items)))
+        if self.common is None:
+            return items
+        arrays: list[Any] = [items.mu, repeated(self.common, len(items))]
+        return type(items)(*arrays)
 
     def mask_of(self, addresses: Ints) -> Bools:
         """By row, whether it lies at one of these addresses of the fragment."""
@@ -114,7 +117,7 @@ def parts_of(table: LanceTable, folder: Path, before: Sequence[Part], *, items: 
 def _common(parts: Sequence[Part]) -> Numpy | None:
     """The one parameter of all items that are there; of parts that had one before, a single item is looked at."""
     filled = [part for part in parts if part.mask.any()]
-    rows = [part.items.arrays[-1][part.mask.argmax()][None] for part in filled]
+    rows: list[Numpy] = [part.items.arrays[-1][part.mask.argmax()][None] for part in filled]
     if not rows or any((row != rows[0]).any() for row in rows):
         return None
     for part in filled:
