@@ -87,8 +87,8 @@ class Gallery:
     [['cy']]
     """
 
-    def __init__(self, table: LanceTable, derived: Path, pinned: bool, plain: bool = False) -> None:
-        self._table, self._derived, self._pinned, self._is_plain = table, derived, pinned, plain
+    def __init__(self, table: LanceTable, derived: Path, pinned: bool) -> None:
+        self._table, self._derived, self._pinned, self._is_plain = table, derived, pinned, False
         self._lock = threading.Lock()  # held while a newer table takes the place of this one
         # Of the version that was asked last: its parts, and whether with items; the index, and where its rows are.
         self._known: tuple[LanceTable | None, list[Part], bool] = None, [], False
@@ -699,7 +699,9 @@ class Gallery:
 
     def _plain(self) -> Self:
         """The same, whose items are scored as if each had a parameter of itself, as beside galleries with others."""
-        return type(self)(self._table, self._derived, self._pinned, plain=True)
+        plain = type(self)(self._table, self._derived, self._pinned)
+        plain._is_plain = True
+        return plain
 
     def _ids(self) -> np.ndarray[Any, Any]:
         """All ids that are there, ascending, as files hold them."""
