@@ -640,6 +640,7 @@ ELSEWHERE = {
         *(f"append {option}" for option in ("ids", "metadata", "skip_existing", "rows", "progress")),
         *(f"upsert {option}" for option in ("ids", "metadata", "rows", "progress")),
         *(f"open {option}" for option in ("version", "derived", "storage_options", "sync")), "compact keep_days")},
+    **dict.fromkeys(("read_candidates strings", "read_ranking strings"), "tests/cli/test_every_file.py"),
     **dict.fromkeys(("recipe changes", "train parts"), "tests/train/test_train_runs.py"),
 }  # fmt: skip
 """Options of which other files say what they change, and those that change no result."""

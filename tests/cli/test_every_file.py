@@ -40,6 +40,31 @@ def test_ids_that_are_strings_and_what_is_padded(files, suffix):
     assert io.read_candidates(f"r{suffix}").tolist() == [["b", ""], ["a", "c"]]
 
 
+@pytest.mark.parametrize("first", ["000", "100"])
+@pytest.mark.parametrize("suffix", sorted({*SUFFIXES} - {".safetensors"}))
+def test_ids_of_digits_stay_strings(files, suffix, first):
+    q, g = io.read_distribution("q.npz"), io.read_distribution("g.npz")
+    ids = np.array([f"{int(first) + row:03}" for row in range(12)])
+    np.save("digits.npy", ids)
+    sides = "--queries q.npz --gallery g.npz --ids digits.npy"
+    main(f"search {sides} --k 6 --out found{suffix}".split())
+    main(f"rerank {sides} --candidates found{suffix} --k 4 --out again{suffix}".split())
+    want = ids[pe.search(q, g, 4).ids]
+    for found in (
+        io.read_candidates(f"again{suffix}", strings=True),
+        io.read_ranking(f"again{suffix}", strings=True)[1],
+    ):
+        np.testing.assert_array_equal(found, want)
+    if first == "000":
+        np.testing.assert_array_equal(io.read_candidates(f"again{suffix}"), want)
+
+
+@pytest.mark.parametrize("ids", [["1e5", "nan"], ["1_0", "+1"], ["1.5", "2"], ["9" * 19, "9" * 20], [" 1", "2"]])
+def test_what_is_written_otherwise_than_integers_is_a_string(files, ids):
+    io.write_ranking("r.csv", (np.array([[2.0, 1.0]]), np.array([ids])))
+    assert io.read_candidates("r.csv").tolist() == [ids]
+
+
 def test_lines_of_named_queries_and_other_files_are_refused(files, tmp_path):
     ranking = np.array([[1.0]]), np.array([[3]])
     io.write_ranking("named.csv", ranking, queries=["ann"])
@@ -52,6 +77,8 @@ def test_lines_of_named_queries_and_other_files_are_refused(files, tmp_path):
         ("b.csv", "query,rank,id,score\n999999999999,1,3,0.5\n", "query 999999999999 and rank 1 are too great"),
         ("c.csv", "query,rank,id,score\n0,99999999999,3,0.5\n", "query 0 and rank 99999999999 are too great"),
         ("d.csv", "query,rank,id,score\n0,0,3,0.5\n", "rank holds what is no number of a row"),
+        ("e.csv", "query,rank,id,score\n007,1,3,0.5\n", "query holds what is no number of a row"),
+        ("f.csv", "query,rank,id,score\n0,1,3,high\n", "score holds what is no number"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=f"^{name}: {says}"):

@@ -5,6 +5,7 @@ import re
 import sys
 import tracemalloc
 
+import lance
 import ml_dtypes
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,49 @@ def test_bfloat16_becomes_float32():
 
 def test_one_variance_of_all_is_written_in_each_row():
     assert same(io.from_arrow(io.to_arrow(pe.Normal(MU, np.float32(0.5)))), pe.Normal(MU, np.full(5, 0.5, np.float32)))
+
+
+COMMON = {
+    "normal_isotropic": pe.Normal(MU, np.float32(0.5)),
+    "normal_diagonal": pe.Normal(MU, VAR[None, :3]),
+    "one item": pe.Normal(MU[:1], np.float32(0.5)),
+    "vmf": pe.VonMisesFisher(np.eye(3), 7.0),
+    "nivmf": pe.NonIsotropicVonMisesFisher(np.eye(3), [[1.0, 2.0, 3.0]]),
+    "scaled": pe.Scaled(torch.eye(3), 3.0),
+}
+
+
+@pytest.mark.parametrize("d", COMMON.values(), ids=COMMON)
+def test_what_is_one_for_all_items_comes_back_as_one(d, tmp_path):
+    table = io.to_arrow(d)
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    lance.write_dataset(table, tmp_path / "t.lance")
+    files = [io.read_distribution(tmp_path / name) for name in ("t.parquet", "t.lance")]
+    blocks = [*io.arrow_blocks(table, rows=2), *io.arrow_blocks(lance.dataset(tmp_path / "t.lance"), rows=2)]
+    for found in (io.from_arrow(table), io.from_arrow(table.to_reader()), *files, *blocks):
+        np.testing.assert_array_equal(found.common_parameter(), np.asarray(d.common_parameter()))
+    each = type(d)(*(np.asarray(x).copy() for x in d.arrays))
+    assert io.from_arrow(io.to_arrow(each)).common_parameter() is None
+    assert same(io.from_arrow(table), each)
+
+
+def test_a_table_with_one_variance_gives_the_scores_of_the_items():
+    random = np.random.default_rng(0)
+    gallery, queries = (pe.Normal(random.normal(0, 1, (n, 16)).astype("f"), np.float32(0.3)) for n in (500, 20))
+    score, table = pe.scores.llr(prior_var=np.exp(random.normal(0, 1, 16))), io.to_arrow(gallery)
+    expected = pe.search(queries, gallery, 9, score)
+    for source in (io.from_arrow(table), io.arrow_blocks(table, rows=70)):
+        for x, y in zip(pe.search(queries, source, 9, score), expected, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_rows_of_another_variance_leave_none_in_common():
+    table = pa.concat_tables([io.to_arrow(pe.Normal(MU, np.float32(var))) for var in (0.5, 0.5, 0.7)])
+    assert io.from_arrow(table[:10]).common_parameter() is not None
+    assert io.from_arrow(table).common_parameter() is None
+    assert all(block.common_parameter() is None for block in io.arrow_blocks(table, rows=4))
+    once = io.arrow_blocks(table.to_reader(), rows=4)  # which cannot be looked through before
+    assert all(block.common_parameter() is None for block in once)
 
 
 def test_columns_go_by_any_name_and_the_table_says_what_it_holds():

@@ -203,7 +203,8 @@ def test_what_is_one_variance_stays_one(var, library):
     other = "float32" if library == "numpy" else torch.float32
     mask = np.arange(6) % 2 == 0
     for taken in (d, d[2], d[1:4], d[[5, 0]], d[mask], d.to(other), d.detach(), copy.copy(d), copy.deepcopy(d),
-                  pickle.loads(pickle.dumps(d)), pe.concat([d, d[:2]]), pe.concat([d[:0], d])):  # fmt: skip
+                  pickle.loads(pickle.dumps(d)), pickle.loads(pickle.dumps(d[2])), copy.deepcopy(d[2]),
+                  pe.concat([d, d[:2]]), pe.concat([d[:0], d])):  # fmt: skip
         row = taken.common_parameter()
         assert tuple(row.shape) == ((1,) if np.ndim(var) == 0 else (1, DIM)) and len(taken.var) == len(taken)
         np.testing.assert_allclose(np.asarray(row)[0], np.asarray(var).reshape(-1) if np.ndim(var) else var, rtol=1e-7)
@@ -243,6 +244,26 @@ def test_a_reranker_keeps_one_variance_while_items_come_and_go():
     found, expected = reranker.search(q, 7, shortlist=78), pe.search(q, whole[kept], 7, psi)
     np.testing.assert_array_equal(found.ids, kept[expected.ids])
     np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("count", [1, 400])
+@pytest.mark.parametrize("var", [0.5, rows(1)])
+def test_a_reranker_of_a_folder_has_the_variance_that_was_saved(var, count, library, dtype, mmap, tmp_path):
+    kind = getattr(torch, dtype) if library == "torch" else dtype
+    g, q = items(count, var, 1, "float32", library).to(kind), items(30, var, 0, "float32", library).to(kind)
+    for gallery in (g, own(g)):
+        reranker = pe.FaissReranker.build(gallery, "Flat", score="mls")
+        reranker.save(tmp_path / "r")
+        loaded = pe.FaissReranker.load(tmp_path / "r", mmap=mmap)
+        assert (loaded.gallery.common_parameter() is None) == (gallery.common_parameter() is None)
+        for x, y in zip(loaded.gallery.arrays, gallery.arrays, strict=True):
+            assert bool((x == y).all())
+        if dtype == "float32":
+            found, expected = (pe.search_above(q, x.gallery, -9.0, "mls") for x in (loaded, reranker))
+            np.testing.assert_array_equal(*(np.asarray(x.scores) for x in (found, expected)))
 
 
 def test_threads_whose_queries_have_other_variances_leave_nothing_behind():

@@ -321,7 +321,8 @@ class Distribution(Generic[ArrayT]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         mu, *others = self.arrays
-        return type(self), (mu, *[x[:1] if is_repeated(x) else x for x in others])
+        one = [x[:1] for x in others if is_repeated(x)]
+        return (_with_one, (type(self), mu, *one)) if one else (type(self), self.arrays)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -553,6 +554,11 @@ def _concatenated(arrays: Sequence[Array]) -> Array:
         if all(bool((row == first).all()) for row in others):
             return repeated(first, sum(map(len, filled)))
     return namespace(arrays[0]).concatenate(list(arrays))
+
+
+def _with_one(kind: Callable[..., Distribution], mu: Array, row: Array) -> Distribution:
+    """A distribution whose items all have one row of a parameter, a single item too."""
+    return kind(mu, repeated(row, len(mu)))
 
 
 def _is_common(x: Array) -> bool:

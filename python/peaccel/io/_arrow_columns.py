@@ -11,7 +11,10 @@ from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.table_paths import columns_in
 from peaccel.io._arrow_sources import TableSource, arrow, opened_file
 
-__all__ = ["column_of", "column_of_file", "ids_of", "numbers_of", "require_column"]
+__all__ = ["COMMON", "column_of", "column_of_file", "ids_of", "is_common", "numbers_of", "require_column"]
+
+COMMON = {b"peaccel:common": b"true"}
+"""Metadata of a column that was made of one parameter for all items; rows that came later may have others."""
 
 # How Arrow calls its types.
 FLOATS = ("halffloat", "float", "double")
@@ -61,6 +64,11 @@ def require_column(owner: str, source: TableSource, name: str) -> None:
     if source.names.count(name) != 1:
         what = "is missing" if name not in source.names else "is there twice"
         raise ValueError(f"{owner}: column {name} {what}, found {', '.join(map(str, source.names)) or 'none'}")
+
+
+def is_common(schema: Any, name: str) -> bool:
+    """Whether a column was made of one parameter for all items, which those of its rows may still be or not."""
+    return COMMON.items() <= (schema.field(name).metadata or {}).items()
 
 
 def column_of(owner: str, name: str, x: Any, length: int) -> Any:

@@ -8,12 +8,12 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Numpy, is_torch, on_host
+from peaccel._utils.arrays import Numpy, is_torch, on_host, repeated
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.table_paths import columns_in
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
-from peaccel.io._arrow_columns import column_of, ids_of, numbers_of, require_column
+from peaccel.io._arrow_columns import COMMON, column_of, ids_of, is_common, numbers_of, require_column
 from peaccel.io._arrow_sources import Table, TableSource, arrow, in_blocks, opened, opened_file
 from peaccel.io.states import distribution_of, in_float32, to_state
 
@@ -104,6 +104,8 @@ def from_arrow(
 def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns: Any) -> Table:
     """The table of a distribution, which `from_arrow` reads back bit for bit.
 
+    A parameter that is one for all items is that again, where the column's metadata were kept, as by Parquet and Lance.
+
     Parameters
     ----------
     distribution
@@ -139,12 +141,17 @@ def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns
     """
     require_distribution("to_arrow", "distribution", distribution)
     pa = arrow()
-    state = {key: on_host(x) for key, x in to_state(in_float32(distribution)).items()}
+    stored = in_float32(distribution).detach()
+    state = {key: on_host(x) for key, x in to_state(stored).items()}
     fields = state if ids is None else {"id": on_host(ids, "to_arrow", "ids"), **state}
     if taken := fields.keys() & columns.keys():
         raise ValueError(f"to_arrow: column {min(taken)} is there already, expected another name")
     fields |= {name: on_host(x) if is_torch(x) else x for name, x in columns.items()}
-    return pa.table({name: column_of("to_arrow", name, x, len(distribution)) for name, x in fields.items()})
+    table = pa.table({name: column_of("to_arrow", name, x, len(distribution)) for name, x in fields.items()})
+    if stored.common_parameter() is None:
+        return table
+    place = table.column_names.index(list(state)[-1])
+    return table.set_column(place, table.field(place).with_metadata(COMMON), table.column(place))
 
 
 class ArrowBlocks:
@@ -173,17 +180,34 @@ class ArrowBlocks:
         return self._blocks()
 
     def _blocks(self) -> Iterator[Distribution[Numpy]]:
-        self._started, first = True, 0
+        self._started, first, common = True, 0, False
         names: list[Numpy] = []
         batches = self._source.batches(list(dict.fromkeys(self._columns.values())), self.rows)
         for table in in_blocks(batches, self.rows):
-            d, ids = _read("arrow_blocks", table, self._columns, first)
+            common = common if first else self._has_common(table)
+            d, ids = _read("arrow_blocks", table, self._columns, first, common)
             first += len(d)
             if ids is not None:
                 names.append(ids)
             yield d
         if names:
             self._ids = np.concatenate(names)
+
+    def _has_common(self, table: Any) -> bool:
+        """Whether the first block's parameter is that of all items, for which its column is read before the others.
+
+        A reader, which is read once, could have shown others when items were scored by it already: there it is none.
+        """
+        row, name = 0, next((self._columns[key] for key in PARAMETERS if key in self._columns), None)
+        if name is None or self._source.once or not is_common(table.schema, name):
+            return False
+        one = numbers_of("arrow_blocks", table.slice(0, 1), name, numbers=True)
+        for part in in_blocks(self._source.batches([name], self.rows), self.rows):
+            x = numbers_of("arrow_blocks", part, name, row, numbers=True)
+            if (x != one).any():
+                return False
+            row += len(x)
+        return True
 
     @property
     def ids(self) -> Numpy:
@@ -269,11 +293,18 @@ def _columns(
     return columns
 
 
-def _read(owner: str, table: Any, columns: dict[str, str], first: int = 0) -> tuple[Distribution[Numpy], Numpy | None]:
-    """The validated distribution and the ids of a table, whose rows errors count from `first`."""
+def _read(
+    owner: str, table: Any, columns: dict[str, str], first: int = 0, common: bool = True
+) -> tuple[Distribution[Numpy], Numpy | None]:
+    """The validated distribution and the ids of a table, whose rows errors count from `first`; `common` is whether a
+    parameter that was one for all items may be that again."""
     arrays = {
         key: numbers_of(owner, table, name, first, numbers=key != "mu") for key, name in columns.items() if key != "ids"
     }
+    for key in arrays.keys() - {"mu"} if common else ():
+        x = arrays[key]
+        if is_common(table.schema, columns[key]) and len(x) and (x.min(0) == x.max(0)).all():
+            arrays[key] = repeated(x[:1].copy(), len(x))
     try:
         d: Distribution[Numpy] = distribution_of(**arrays).validate(first)
     except ValueError as error:

@@ -26,7 +26,7 @@ RANKED = ("query", "rank", "id", "score")  # the columns of these lines
 RANKINGS = (*SEVERAL, ".json", *LINES)  # suffixes that `write_ranking` takes
 
 
-def read_candidates(path: PathLike) -> NDArray[Any]:
+def read_candidates(path: PathLike, *, strings: bool = False) -> NDArray[Any]:
     """Read candidates: gallery rows, or their ids, for each query, [Q, K] ints, -1 = none, or strings, empty = none.
 
     Parameters
@@ -35,6 +35,9 @@ def read_candidates(path: PathLike) -> NDArray[Any]:
         An .npy file with the array, or an .npz or .safetensors file that has it under the key ``candidates``; a table
         with lists of one length in such a column, or in one that the path names: "queries.parquet:found"; or a ranking,
         in any file that ``write_ranking`` writes, whose queries go by their rows.
+    strings
+        Whether the ids of a .csv file are strings also where all of them could be integers. Else they are only where
+        one could not: "007" is no integer.
 
     Raises
     ------
@@ -47,7 +50,7 @@ def read_candidates(path: PathLike) -> NDArray[Any]:
     >>> pe.io.read_candidates("candidates.npy").tolist()
     [[3, 0], [1, -1]]
     """
-    candidates = _ids_of_ranking(Path(path))
+    candidates = _ids_of_ranking(Path(path), strings)
     if candidates is None:
         candidates = read(path, ("candidates",))["candidates"]
     _check_matrix(path, "candidates", candidates, "int", "str")
@@ -150,7 +153,7 @@ def _padded(offsets: NDArray[Any], scores: NDArray[Any], ids: NDArray[Any]) -> t
     return padded
 
 
-def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
+def read_ranking(path: PathLike, *, strings: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
     """Read a ranking that ``write_ranking`` wrote: scores, float [Q, k], and ids, int64 or strings [Q, k], best first.
 
     Parameters
@@ -158,6 +161,8 @@ def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
     path : path
         An .npz, .safetensors or .json file, or a .csv or .parquet with a line for each item found, whose queries go by
         their rows: those beyond the last that found any are not there. Lists of different lengths are padded.
+    strings
+        As in `read_candidates`.
 
     Raises
     ------
@@ -173,7 +178,7 @@ def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
     """
     suffix = Path(path).suffix
     if suffix in LINES:
-        scores, ids = _read_lines(existing(path, LINES))
+        scores, ids = _read_lines(existing(path, LINES), strings)
     elif suffix == ".json":
         scores, ids = _read_json(existing(path, (".json",)))
     else:
@@ -196,10 +201,10 @@ def _checked_offsets(path: PathLike, offsets: NDArray[Any], scores: NDArray[Any]
     return offsets.astype(np.int64)
 
 
-def _ids_of_ranking(path: Path) -> NDArray[Any] | None:
+def _ids_of_ranking(path: Path, strings: bool) -> NDArray[Any] | None:
     """The ids [Q, K] of a file that holds a ranking; None of any other file."""
     if path.suffix in (".json", ".csv"):
-        return read_ranking(path)[1]
+        return read_ranking(path, strings=strings)[1]
     if not path.is_file():
         return None  # "queries.parquet:found" too, or what `read` refuses
     if path.suffix == ".parquet":
@@ -226,7 +231,7 @@ def _read_json(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
         raise ValueError(f"{path}: is no ranking, expected an object of two lists of lists, scores and ids") from None
 
 
-def _read_lines(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+def _read_lines(path: Path, strings: bool) -> tuple[NDArray[Any], NDArray[Any]]:
     """The ranking of a file with a line for each item found."""
     if path.suffix == ".parquet":
         queries, ranks, ids, scores = (column_of_file(f"{path}:{name}", name) for name in RANKED)
@@ -235,7 +240,9 @@ def _read_lines(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
             head, *lines = [line for line in csv.reader(file) if line] or [[]]
         if tuple(head) != RANKED or any(len(line) != len(head) for line in lines):
             raise ValueError(f"{path}: is no ranking, expected lines of {','.join(RANKED)}")
-        queries, ranks, ids, scores = (_numbers(column) for column in (zip(*lines, strict=True) if lines else [()] * 4))
+        texts = [np.array(column, str) for column in (zip(*lines, strict=True) if lines else [()] * 4)]
+        queries, ranks, ids = (_integers(x) for x in texts[:3])
+        ids, scores = texts[2] if strings else ids, _floats(path, texts[3])
     for name, x in (("query", queries), ("rank", ranks)):
         if x.dtype.kind not in "iu" or (x.size and x.min() < (name == "rank")):
             raise ValueError(f"{path}: {name} holds what is no number of a row, as write_ranking writes them")
@@ -248,14 +255,20 @@ def _read_lines(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     return found
 
 
-def _numbers(column: tuple[str, ...]) -> NDArray[Any]:
-    """Texts of numbers as these, integers where all are; others as strings."""
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array(column, kind)
-        except ValueError:
-            continue
-    return np.array(column, str)
+def _integers(texts: NDArray[Any]) -> NDArray[Any]:
+    """Texts as int64 where all are how such integers are written, without zeros before them; else as they are."""
+    try:
+        numbers = texts.astype(np.int64)
+    except (ValueError, OverflowError):
+        return texts
+    return numbers if (numbers.astype(str) == texts).all() else texts
+
+
+def _floats(path: Path, texts: NDArray[Any]) -> NDArray[Any]:
+    try:
+        return texts.astype(np.float64)
+    except ValueError:
+        raise ValueError(f"{path}: score holds what is no number") from None
 
 
 def _check_matrix(path: PathLike, key: str, x: NDArray[Any], *expected: str) -> None:

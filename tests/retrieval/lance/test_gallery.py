@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import faiss
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -100,6 +101,58 @@ def test_a_gallery_answers_as_memory_does_after_every_change(tmp_path, kind, ids
     gallery.upsert(items[:5], names[:5])  # as they are: the last change is one of a compacted fragment
     memory.check()
     memory.gallery = pe.Gallery.open(tmp_path / "g.lance")
+    memory.check()
+
+
+@pytest.mark.parametrize("var", [0.5, np.exp(np.random.default_rng(3).normal(0, 1, (1, DIM)))])
+def test_one_variance_is_one_as_long_as_all_items_have_it(tmp_path, var, monkeypatch):
+    monkeypatch.setattr(version_rows, "BLOCK", 32)
+    mu, var = make("point", 260, DIM).mu, np.asarray(var, np.float32)
+    items, others, queries = pe.Normal(mu, var), pe.Normal(mu, var * 2), pe.Normal(mu[:Q] + 1, var * 3)
+    ids, score = np.random.default_rng(2).permutation(1000)[:260], pe.scores.llr(prior_var=np.arange(1.0, DIM + 1))
+    gallery = pe.Gallery.create(tmp_path / "g.lance", items[:100], ids[:100])
+    memory = Memory(gallery, queries, score)
+    memory.put(items[:100], ids[:100])
+    memory.check()
+    gallery.append(items[100:180], ids[100:180])
+    memory.put(items[100:180], ids[100:180])
+    memory.check()
+    found, expected = gallery.duplicates(-8.0, score), pe.duplicates(items[:180][np.argsort(ids[:180])], -8.0, score)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    stored = pe.io.read_distribution(tmp_path / "g.lance")
+    assert len(stored) == 180 and stored.common_parameter() is not None
+    before = pe.Gallery.open(tmp_path / "g.lance", gallery.version)
+    gallery.upsert(others[180:190], ids[175:185])
+    memory.put(others[180:190], ids[175:185])
+    memory.check()
+    assert pe.io.read_distribution(tmp_path / "g.lance").common_parameter() is None
+    assert all(block.common_parameter() is None for block in pe.io.arrow_blocks(lance.dataset(tmp_path / "g.lance")))
+    np.testing.assert_array_equal(
+        before.search_exact(queries, 9, score).scores, pe.search(queries, items[:180], 9, score).scores
+    )
+    gallery.delete(ids[175:185])
+    for id in ids[175:185].tolist():
+        del memory.items[id]
+    memory.check()
+    gallery.append(pe.concat([items[190:200], others[200:210]]), ids[190:210])
+    memory.put(items[190:200], ids[190:200])
+    memory.put(others[200:210], ids[200:210])
+    memory.check()
+    gallery.delete(ids[200:210])
+    for id in ids[200:210].tolist():
+        del memory.items[id]
+    memory.check()
+    gallery.compact()
+    memory.check()
+    memory.gallery = pickle.loads(pickle.dumps(gallery))
+    memory.check()
+
+
+def test_items_with_a_variance_of_each_keep_it_though_all_are_equal(tmp_path):
+    mu = make("point", 60, DIM).mu
+    gallery = pe.Gallery.create(tmp_path / "g.lance", pe.Normal(mu, np.full((60, DIM), 0.5, np.float32)), np.arange(60))
+    memory = Memory(gallery, pe.Normal(mu[:Q] + 1, np.float32(0.3)), "llr:prior_var=1")
+    memory.put(pe.Normal(mu, np.full((60, DIM), 0.5, np.float32)), np.arange(60))
     memory.check()
 
 

@@ -153,8 +153,9 @@ def test_ids_are_those_that_were_given(cluster):
         shards.rescore(queries, np.where(np.arange(7)[:, None] == 2, 1, candidates))
 
 
+@pytest.mark.parametrize("stored", ["items", "reranker", "gallery"])
 @pytest.mark.parametrize("vars_", [(0.5, 0.5), (0.5, 0.2), (0.5, None)])
-def test_one_variance_for_all_items_of_a_shard_is_one_only_where_all_shards_have_it(vars_, cluster):
+def test_one_variance_for_all_items_of_a_shard_is_one_only_where_all_shards_have_it(vars_, stored, cluster, tmp_path):
     d = make("normal_diagonal", 60, 6, dtype="float32")
     parts = [
         pe.Normal(x.mu, x.var if var is None else np.full((1, 6), var, np.float32))
@@ -164,8 +165,19 @@ def test_one_variance_for_all_items_of_a_shard_is_one_only_where_all_shards_have
     whole = pe.concat(parts)
     assert (whole.common_parameter() is not None) == (vars_[0] == vars_[1])
     for score in ("mls", "llr:prior_var=1"):
-        found = ShardedGallery([*parts, parts[0][:0]], score).search(queries, 50)
-        assert_ranking(found, pe.search(queries, whole, 50, score))
+        sources = [*parts, parts[0][:0]]
+        if stored != "items":
+            sources = [tmp_path / f"{score[:3]}{i}" for i in range(2)]
+            for path, part, ids in zip(sources, parts, (np.arange(20), np.arange(20, 60)), strict=True):
+                if stored == "reranker":
+                    pe.FaissReranker.build(part, "Flat", score=score, ids=ids).save(path)
+                else:
+                    pe.Gallery.create(path, part, ids)
+        shards, expected = ShardedGallery(sources, score), pe.search(queries, whole, 50, score)
+        assert_ranking(shards.search(queries, 50), expected)
+        np.testing.assert_array_equal(shards.rescore(queries, expected.ids), expected.scores)
+        if stored != "items":
+            assert_ranking(shards.search(queries, 50, shortlist=50), expected)
 
 
 def test_sources_are_files_functions_and_distributions_in_halves_too(cluster, tmp_path):

@@ -130,6 +130,12 @@ class FaissReranker(Generic[ArrayT]):
         reranker._set(indexed, vectors, Prepared(indexed.items.gallery, vectors.score, pack=pack, codes=codes))
         return reranker
 
+    def _over(self, gallery: Distribution[ArrayT]) -> Self:
+        """The same index and ids over the same rows in other arrays."""
+        reranker = type(self).__new__(type(self))
+        reranker._set(self._indexed, self._vectors, Prepared(gallery, self.score, pack=False))
+        return reranker
+
     def __reduce__(self) -> tuple[Any, ...]:
         return self._of, (self._indexed, self._vectors, self._prepared.packed, self._prepared.coded)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, as_stored, bfloat16, dtype_name, is_torch
+from peaccel._utils.arrays import Array, as_stored, bfloat16, dtype_name, is_torch, repeated
 from peaccel._utils.atomic_files import PathLike, aside, names_within
 from peaccel.distributions import Distribution
 from peaccel.io._stored_arrays import in_safetensors
@@ -61,6 +61,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, prepared: Prepar
             "gallery": type(gallery).__name__,
             "library": "torch" if is_torch(gallery.mu) else "numpy",
             "dtype": dtype_name(gallery.mu),
+            "common": gallery.common_parameter() is not None,
             "by_row": items.by_row,
             "following": items.next_id,
             "share_ids": items.share_ids,
@@ -134,8 +135,9 @@ def _require_replaceable(folder: Path) -> None:
 
 
 def _arrays_of_items(items: StoredItems) -> dict[str, Array]:
-    gallery = items.gallery
-    arrays = {f"gallery.{name}": as_stored(x) for name, x in zip(gallery._names, gallery.arrays, strict=True)}
+    gallery, one = items.gallery, items.gallery.common_parameter()
+    stored = gallery.arrays if one is None else (gallery.mu, one)
+    arrays = {f"gallery.{name}": as_stored(x) for name, x in zip(gallery._names, stored, strict=True)}
     ids = items.table
     if ids is not None and items.are_strings:  # [N, width]: the code points, which safetensors has a dtype for
         ids = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), ids.dtype.itemsize // 4)
@@ -144,7 +146,10 @@ def _arrays_of_items(items: StoredItems) -> dict[str, Array]:
 
 def _items(about: dict[str, Any], arrays: dict[str, Array]) -> StoredItems:
     kind = KINDS[about["gallery"]]
-    gallery = kind(*(_as_saved(arrays[f"gallery.{name}"], about["library"], about["dtype"]) for name in kind._names))
+    stored = [_as_saved(arrays[f"gallery.{name}"], about["library"], about["dtype"]) for name in kind._names]
+    if about.get("common", False):
+        stored[1] = repeated(stored[1], len(stored[0]))
+    gallery = kind(*stored)
     live, ids = arrays["live"], arrays.get("ids")
     if ids is not None and ids.ndim == 2:
         ids = ids.view(f"U{ids.shape[1]}")[:, 0]

@@ -88,7 +88,7 @@ class Gallery:
     """
 
     def __init__(self, table: LanceTable, derived: Path, pinned: bool) -> None:
-        self._table, self._derived, self._pinned = table, derived, pinned
+        self._table, self._derived, self._pinned, self._is_plain = table, derived, pinned, False
         self._lock = threading.Lock()  # held while a newer table takes the place of this one
         # Of the version that was asked last: its parts, and whether with items; the index, and where its rows are.
         self._known: tuple[LanceTable | None, list[Part], bool] = None, [], False
@@ -687,9 +687,21 @@ class Gallery:
         """The parts of a version."""
         last, parts, complete = self._known
         if last is not table or (items and not complete):
-            parts = version_rows.parts_of(table, self._derived, parts, items=items)
+            common = table.has_common and not self._is_plain
+            parts = version_rows.parts_of(table, self._derived, parts, items=items, common=common)
             self._known = table, parts, items
         return parts
+
+    def _common_parameter(self) -> Numpy | None:
+        """As that of a distribution."""
+        table = self._table
+        return next((part.common for part in self._parts(table, items=table.has_common)), None)
+
+    def _plain(self) -> Self:
+        """The same, whose items are scored as if each had a parameter of itself, as beside galleries with others."""
+        plain = type(self)(self._table, self._derived, self._pinned)
+        plain._is_plain = True
+        return plain
 
     def _ids(self) -> np.ndarray[Any, Any]:
         """All ids that are there, ascending, as files hold them."""

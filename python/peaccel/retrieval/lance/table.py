@@ -18,6 +18,7 @@ import numpy as np
 from peaccel._utils.atomic_files import synchronise
 from peaccel.distributions import Distribution
 from peaccel.io import from_arrow
+from peaccel.io._arrow_columns import is_common
 from peaccel.io._arrow_sources import arrow
 from peaccel.retrieval.lance.item_tables import ITEM, ids_of
 
@@ -119,6 +120,12 @@ class LanceTable:
         """A distribution of the dataset's kind, dim and dtype without items, and no ids of its kind."""
         found: tuple[Distribution, np.ndarray[Any, Any]] = from_arrow(self.dataset.schema.empty_table(), ids="id")
         return found
+
+    @property
+    def has_common(self) -> bool:
+        """Whether the first items had one parameter, which all may have."""
+        *_, name = self.nothing[0]._names
+        return is_common(self.dataset.schema, name)
 
     def fragments(self) -> list[Any]:
         """The fragments of this version."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peaccel import retrieval
+from peaccel._utils.arrays import Numpy, repeated
 from peaccel.distributions import Distribution
 from peaccel.retrieval import search_above
 from peaccel.retrieval.lance import mapped_rows
@@ -54,6 +55,7 @@ class Part(NamedTuple):
     rows: MappedRows
     deletions: str
     there: Bools | None  # by row; None where all are
+    common: Numpy | None = None  # the one parameter [1, ...] of all items of the version, if any
 
     @property
     def mask(self) -> Bools:
@@ -63,8 +65,12 @@ class Part(NamedTuple):
     @property
     def items(self) -> Distribution:
         """All rows, deleted ones too."""
-        assert self.rows.items is not None
-        return self.rows.items
+        items = self.rows.items
+        assert items is not None
+        if self.common is None:
+            return items
+        arrays: list[Any] = [items.mu, repeated(self.common, len(items))]
+        return type(items)(*arrays)
 
     def mask_of(self, addresses: Ints) -> Bools:
         """By row, whether it lies at one of these addresses of the fragment."""
@@ -87,8 +93,9 @@ class Part(NamedTuple):
         return np.where(there, near, -1)
 
 
-def parts_of(table: LanceTable, folder: Path, before: Sequence[Part], *, items: bool) -> list[Part]:
-    """The parts of a version, without items if only ids are of interest; what `before` has of them is kept."""
+def parts_of(table: LanceTable, folder: Path, before: Sequence[Part], *, items: bool, common: bool) -> list[Part]:
+    """The parts of a version, without items if only ids are of interest; what `before` has of them is kept. `common` is
+    whether one parameter of all items is looked for."""
     known = {part.rows.name: part for part in before if part.rows.items is not None or not items}
     parts = []
     for fragment in table.fragments():
@@ -100,8 +107,26 @@ def parts_of(table: LanceTable, folder: Path, before: Sequence[Part], *, items: 
         if old is None or old.deletions != deletions:
             there = part.mask_of(table.addresses(fragments=[fragment])) if deletions else None
             part = part._replace(there=there)
+        if old is not None and old.common is not None and not (part.mask & ~old.mask).any():
+            part = part._replace(common=old.common)
         parts.append(part)
-    return parts
+    one = _common(parts) if items and common else None
+    return [part._replace(common=one) for part in parts] if items else parts
+
+
+def _common(parts: Sequence[Part]) -> Numpy | None:
+    """The one parameter of all items that are there; of parts that had one before, a single item is looked at."""
+    filled = [part for part in parts if part.mask.any()]
+    rows: list[Numpy] = [part.items.arrays[-1][part.mask.argmax()][None] for part in filled]
+    if not rows or any((row != rows[0]).any() for row in rows):
+        return None
+    for part in filled:
+        x, mask = part.items.arrays[-1], part.mask
+        for start in () if part.common is not None else range(0, len(x), BLOCK):
+            block = slice(start, start + BLOCK)
+            if ((x[block] != rows[0]).reshape(len(mask[block]), -1).any(1) & mask[block]).any():
+                return None
+    return rows[0].copy()
 
 
 def found(parts: Sequence[Part], ids: np.ndarray[Any, Any]) -> tuple[Bools, list[tuple[Any, np.ndarray[Any, Any]]]]:

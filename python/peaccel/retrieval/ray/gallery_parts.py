@@ -75,9 +75,7 @@ class GalleryPart:
         Scores by one variance are made by other sums, which one gallery would not make whose parts have different ones.
         """
         if not self._is_plain:
-            items = self._gallery.distribution
-            copied = type(items)(*(np.array(x) for x in items.arrays))
-            self._gallery, self._is_plain = prepare(copied, self._gallery.score), True
+            self._gallery, self._is_plain = prepare(_plain(self._gallery.distribution), self._gallery.score), True
 
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
         """The best k, and with a shortlist of those that an index proposes: scores and names."""
@@ -125,6 +123,11 @@ class IndexedPart(GalleryPart):
         super().__init__(reranker.gallery, reranker.ids if reranker.has_ids else None, score, pack=False)
         self._reranker = reranker
 
+    def make_plain(self) -> None:
+        if not self._is_plain:
+            super().make_plain()
+            self._reranker = self._reranker._over(_plain(self._reranker._items.gallery))
+
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
         if shortlist is None:
             return super().search(queries, k, None, start)
@@ -136,12 +139,11 @@ class StoredPart(GalleryPart):
     """A `Gallery`, which reads what it needs from its maps; names are its ids."""
 
     is_indexed = True
-    common_parameter = None
 
     def __init__(self, gallery: Gallery, score: Score, dtype: str | None) -> None:
         if dtype is not None:
             raise ValueError(f"is a Gallery, whose items have a dtype, expected dtype=None, got {dtype!r}")
-        self._stored, self._score = gallery, score
+        self._stored, self._score, self._is_plain = gallery, score, False
         self._known = gallery.ids  # ascending
         self._size, self.no_ids = len(self._known), self._known[:0]
 
@@ -149,8 +151,13 @@ class StoredPart(GalleryPart):
     def like(self) -> Items:
         return self._stored.like
 
+    @property
+    def common_parameter(self) -> NDArray[Any] | None:
+        return self._stored._common_parameter()
+
     def make_plain(self) -> None:
-        """Nothing: each item has its row."""
+        if not self._is_plain:
+            self._stored, self._is_plain = self._stored._plain(), True
 
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
         if shortlist is None:
@@ -172,6 +179,11 @@ class StoredPart(GalleryPart):
             return np.zeros(candidates.shape, bool)
         near = np.searchsorted(self._known, candidates).clip(max=len(self) - 1)
         return np.asarray(self._known[near] == candidates)
+
+
+def _plain(items: Items) -> Items:
+    """The same items, each with its parameter in memory."""
+    return type(items)(*(np.array(x) for x in items.arrays))
 
 
 def _opened(source: Source) -> Any:
