@@ -78,6 +78,8 @@ def check(task: Embed) -> None:
     """Refuse options that do not go together, inputs that are not there, and outputs that cannot be written."""
     if (task.run is None) == (task.backbone is None):
         raise ValueError("expected exactly one of --run and --backbone")
+    if task.run is not None and task.weights is not None:
+        raise ValueError(f"--weights is {task.weights}, of a --backbone, expected none with --run")
     check_there(task.weights, task.features, *task.covariates)
     if task.run is not None and not (task.run / "run.json").is_file():
         raise FileNotFoundError(f"{task.run}/run.json: there is no such file: is {task.run} the folder of a run?")
