@@ -238,6 +238,20 @@ def test_images_that_cannot_be_read_are_named_before_work_and_left_out_if_told(s
         assert np.bincount(held["labels"]).tolist() == [11, 12] and len(held["features"]) == 23
 
 
+def test_images_that_are_cut_off_are_left_out_if_told(spoilt, capsys, tmp_path):
+    """Their headers are whole, which alone are read of images that are not to be left out."""
+    for path in (spoilt / "train" / "c1").iterdir():
+        path.write_bytes((spoilt / "train" / "c2" / path.name).read_bytes())
+    cut = [spoilt / "train" / "c1" / "00.png", spoilt / "train" / "c2" / "11.png"]
+    for path in cut:
+        path.write_bytes(path.read_bytes()[:100])
+    line = f"train cosface --data folder --root {spoilt} --backbone test_resnet {SMALL} --skip-bad"
+    code, _, err = run(capsys, f"{line} --schedule.epochs 2 --schedule.classes-per-batch 3 --dim 4 --out {tmp_path}/r")
+    left_out = f"{spoilt}/train/c0/03.png is missing; {cut[0]} is damaged; {cut[1]} is damaged; they are left out\n"
+    assert code == 0 and err.startswith(f"data folder: 3 of 72 images cannot be read: {left_out}"), err
+    assert record(tmp_path / "r")["items"] == 33 and record(tmp_path / "r")["classes"] == 3
+
+
 def test_captions_of_images_that_cannot_be_read_are_left_out_with_them(spoilt, tmp_path):
     good, bad = sorted((spoilt / "train" / "c2").iterdir())[:2], spoilt / "train" / "c1" / "00.png"
     lines = [f"first\t{good[0]}", f"of a bad one\t{bad}", f"second\t{good[1]}", f"again\t{good[0]}"]

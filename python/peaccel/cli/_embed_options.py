@@ -50,7 +50,7 @@ class Embed:
     quick: bool = False
     """With mnist, digits8 and fashion, take few items."""
     skip_bad: bool = False
-    """Leave out images that cannot be read."""
+    """Leave out images that cannot be read: before the work each is decoded once, in some milliseconds."""
     side: Literal["images", "captions"] = "images"
     """Which side to embed, with a model that embeds images and captions."""
     labels_out: Path | None = None

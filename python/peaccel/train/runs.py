@@ -94,7 +94,7 @@ class Run(Job):
     quick: bool = False
     """With mnist, digits8 and fashion, take few items, to see in seconds that everything runs."""
     skip_bad: bool = False
-    """Leave out images that cannot be read."""
+    """Leave out images that cannot be read: before the work each is decoded once, in some milliseconds."""
     backbone: str = "auto"
     """A backbone of peaccel or of timm; auto is a small network for digits, none for features, else resnet50."""
     weights: Path | None = None
