@@ -401,7 +401,8 @@ WRONG = {
     "embed --out e.npz --run h --features nan.npy": "nan.npy: features has NaN or infinity in row 3",
     "embed --out e.npz --run h --features wide.npy": f"wide.npy: has {WIDTH + 1} dimensions, expected {WIDTH}",
     "embed --out e.npz --backbone resnet18": "--backbone embeds images: expected --data, and no --features",
-    "embed --out no/e.npz --run c": "no/e.npz: there is no folder no",
+    "embed --out file/e.npz --run c": "file/e.npz: file is a file or in one, expected a folder",
+    "embed --out file/no/e.npz --run c": "file/no/e.npz: file/no is a file or in one, expected a folder",
     "embed --out e.npz --run c --part query --crops 0.5": "--crops is of images in files, which digits8 has not",
     "embed --out e.npz --run h --features f.npy --quality-out q.npy": "--features has no labels and no quality",
 }
