@@ -35,6 +35,11 @@ def folder(tmp_path_factory):
     np.save(folder / "words.npy", np.array([f"class {i}" for i in labels]))
     np.save(folder / "short.npy", labels[:-1])
     np.save(folder / "two.npy", labels % 2)
+    np.save(folder / "floats.npy", labels.astype(float))
+    np.save(folder / "halves.npy", labels / 2)
+    np.save(folder / "unknown.npy", np.where(np.arange(N) == 7, np.nan, labels))
+    (folder / "one" / "c0").mkdir(parents=True)
+    Image.new("RGB", (40, 40)).save(folder / "one" / "c0" / "0.png")
     np.savez(folder / "f.npz", features=values, labels=labels)
     values[3, 2] = np.nan
     np.save(folder / "nan.npy", values)
@@ -169,6 +174,21 @@ def test_a_head_is_fitted_to_features_and_gives_them_their_uncertainty(folder, c
     assert not isinstance(d, pe.Point) and np.allclose(d.mu / np.linalg.norm(d.mu, axis=1)[:, None], d.mu, atol=1e-5)
     given = np.load("f.npy")
     assert np.allclose(d.mu, given / np.linalg.norm(given, axis=1)[:, None], atol=1e-5)
+
+
+def test_labels_may_be_whole_floats_and_booleans(folder):
+    expected = data.read("features", folder / "f.npy", labels="labels.npy")
+    found = data.read("features", folder / "f.npy", labels="floats.npy")
+    for part, x in expected.items():
+        assert x.classes == found[part].classes and np.array_equal(x.labels, found[part].labels)
+    np.save("booleans.npy", np.load("labels.npy") % 2 == 0)
+    assert data.read("features", folder / "f.npy", labels="booleans.npy")["train"].classes == ("True",)
+
+
+@pytest.mark.parametrize("line", ["train cosface --config x --out c", "fit-head f.npz --config x --out h"])
+def test_names_of_options_are_checked_before_the_folder(folder, capsys, line):
+    code, out, err = run(capsys, line)
+    assert code == 2 and "--config" in out + err and "holds a run" not in out + err
 
 
 def test_heads_are_the_rows_with_settings_for_features():
@@ -384,7 +404,15 @@ WRONG = {
     "train pfe --data features --root f.npy": "f.npy: has no labels, expected them in a file of their own",
     "fit-head none.npz": "none.npz: there is no such file",
     "fit-head f.npy": "f.npy: has no labels, expected them in a file of their own (labels) or an .npz file",
-    "fit-head f.npy --labels short.npy": f"f.npy: labels is int64 ({N - 1},), expected numbers or strings ({N},)",
+    "fit-head f.npy --labels short.npy": f"short.npy: labels is int64 ({N - 1},), expected numbers or strings ({N},)",
+    "fit-head f.npy --labels halves.npy": "halves.npy: labels holds 0.5 in row 6, expected whole numbers or strings",
+    "fit-head f.npy --labels unknown.npy": f"unknown.npy: 1 of the {N} labels are missing (None, NaN or masked)",
+    "train cosface --seed -1 --data digits8 --quick": "cosface: seed: expected `int` >= 0",
+    "fit-head f.npz --seed -1": "pfe: seed: expected `int` >= 0",
+    "evaluate --embeddings f.npy --labels labels.npy --seed -3 --out page": "--seed is -3, expected at least 0",
+    "train cosface --data folder --root one": "one: classes of images are c0, expected at least 4, of which half are",
+    "train cosface --dim 4 --out c": "out is c, which holds a run: resume it (--resume) or choose another folder",
+    "tune cosface --dim 4 --out c": "out is c, which holds a run: resume it (--resume) or choose another folder",
     "fit-head nan.npy --labels labels.npy": "nan.npy: features has NaN or infinity in row 3",
     "fit-head f.npy --labels two.npy": "data features: part train has 1 class, expected at least 2",
     "fit-head f.npz --method arcface": "method is 'arcface', expected one of pfe, llr_nce, ",
