@@ -160,7 +160,9 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
         """The C proxies; points for the distance cos, which knows no concentration."""
         return self._proxies(self.directions.dtype)
 
-    def _proxies(self, dtype: torch.dtype) -> Any:
+    def _proxies(
+        self, dtype: torch.dtype
+    ) -> VonMisesFisher[Tensor] | NonIsotropicVonMisesFisher[Tensor] | Point[Tensor]:
         """The C proxies, made of parameters of this dtype, or of their own where that is wider."""
         dtype = torch.promote_types(dtype, self.directions.dtype)
         mu = directions(self.directions.to(dtype))
