@@ -605,6 +605,7 @@ ELSEWHERE = {
     **dict.fromkeys(("search prune", "embed batch", "prepare codes", "Prepared codes"),
                     "a choice of how, which changes no result, as their tests say"),
     **dict.fromkeys(("choose_score progress", "unreadable done"), "what is said while the work goes on"),
+    "unreadable whole": "tests/train/test_train_cli.py",
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check",
                      *(f"Threshold.{check} {what}" for check in ("check", "check_score")

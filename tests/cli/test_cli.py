@@ -278,7 +278,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --gallery g.txt": "g.txt: unsupported suffix '.txt', expected .npz or .npy or .safetensors",
     "--candidates c.npy --gallery cut.npz": "cut.npz: cannot be read, truncated or damaged? (",
     "--candidates c.npy --out r.npy": "r.npy: unsupported suffix '.npy', expected .npz or .safetensors or .json or .cs",
-    "--candidates c.npy --out no/r.npz": "no/r.npz: there is no folder no",
+    "--candidates c.npy --out g.npz/r.npz": "g.npz/r.npz: g.npz is a file or in one, expected a folder",
     "--candidates c.npy --out folder.npz": "folder.npz: is a folder, expected a file",
     "--candidates c.npy --out g.npz": "g.npz: is also an input (g.npz), and would be overwritten",
     "--candidates c.npy --out ./q.npz": "q.npz: is also an input (q.npz), and would be overwritten",

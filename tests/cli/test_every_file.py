@@ -1,5 +1,7 @@
 """A command reads what any other writes: rankings of `search` and `rerank` as candidates, in every file."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -83,3 +85,29 @@ def test_lines_of_named_queries_and_other_files_are_refused(files, tmp_path):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=f"^{name}: {says}"):
             io.read_candidates(name)
+
+
+def test_a_folder_that_is_missing_is_made(files):
+    """By every command that writes into one; `train`, `fit-head` and `tune` make theirs with the run."""
+    pytest.importorskip("lance")
+    values = RNG.normal(size=(12, 4)).astype(np.float32)
+    np.savez("f.npz", features=values, labels=np.arange(6).repeat(2))
+    io.write_distribution("d.npz", pe.Normal(values, np.ones(12, np.float32)))
+    np.save("y.npy", np.arange(6).repeat(2))
+    sides, run = "--queries q.npz --gallery g.npz", "fit/deep/run"
+    for line, made in (
+        ("fit-head f.npz --threads 1 --match.epochs 1", "fit/run"),
+        (f"search {sides} --k 3", "search/r.npz"),
+        (f"rerank {sides} --candidates search/deep/r.npz --k 2", "rerank/r.json"),
+        ("duplicates --embeddings g.npz --above -1e9", "duplicates/r.csv"),
+        (f"embed --run {run} --features f.npz", "embed/e.npz"),
+        ("embed --backbone small_cnn --data digits8 --quick --labels-out other/y.npy --part query", "embed/f.npz"),
+        ("gallery create --embeddings g.npz", "gallery/g.lance"),
+        ("gallery search --gallery gallery/deep/g.lance --queries q.npz --exact --k 3", "found/r.npz"),
+        ("evaluate --embeddings d.npz --labels y.npy", "evaluate/page"),
+    ):
+        path = Path(made)
+        path = path.parent / "deep" / path.name
+        main(f"{line} --out {path}".split())
+        assert path.exists(), line
+    assert Path("other/y.npy").exists()

@@ -10,7 +10,8 @@ import pytest
 
 import peaccel as pe
 from peaccel import io, metrics
-from peaccel.evaluation import mean_interval, pages, verification_pairs
+from peaccel.evaluation import Interval, mean_interval, pages, verification_pairs
+from peaccel.evaluation.intervals import plainly
 
 CLASSES, EACH, DIM = 30, 6, 8
 
@@ -137,6 +138,8 @@ def test_intervals_hold_the_mean_as_often_as_they_say(monkeypatch):
     assert 0.89 <= np.mean(held) <= 0.99  # of 95 %; the bootstrap of 40 classes is a little too sure
     assert np.mean(wide) > 2.5 * np.mean(narrow)
     assert all(np.isnan([x.value, x.low, x.high]).all() for x in [mean_interval([np.nan, np.nan], [0, 1])])
+    of_one = Interval(0.5, np.nan, np.nan)
+    assert (str(of_one), plainly(of_one)) == ("50.0 [-, -]", "0.5 [-, -]")
     alone = mean_interval([0.0, np.nan, 1.0], [0, 1, 1])
     assert alone.value == 0.5 and (alone.low, alone.high) == (0, 1)
 

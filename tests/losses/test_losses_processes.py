@@ -3,7 +3,7 @@
 import pytest
 import torch
 from loss_cases import CASES as OF_ALL
-from loss_cases import DIM
+from loss_cases import DIM, KINDS
 from torch import distributed as dist
 from torch import multiprocessing
 
@@ -16,6 +16,7 @@ CASES = [case for case in OF_ALL if case[0].across and case[0] is not ProxyAncho
 IDS = [f"{make.__name__}-{kind}" for make, _, kind in CASES]
 DRAWN = {"DrawnHIB-isotropic", "HIB-diagonal", "MarginLoss-point"}
 each_case = pytest.mark.parametrize("case", CASES, ids=IDS)
+of_all = pytest.mark.parametrize("case", OF_ALL, ids=[f"{make.__name__}-{kind}" for make, _, kind in OF_ALL])
 
 
 def distribution(kind, mu, extra):
@@ -104,6 +105,31 @@ def test_draws_are_those_of_the_seed(case):
     first = value(None)
     torch.manual_seed(0)
     assert value(None) == first
+
+
+@of_all
+def test_a_batch_without_items_is_refused_by_name(case):
+    make, settings, kind = case
+    d, labels, none = of_kind(kind, torch.float64), torch.tensor([0, 0, 1, 1]), torch.arange(0)
+    loss = make(**settings)
+    with pytest.raises(ValueError, match=f"^{make.__name__}: d has no items, expected at least 1$"):
+        loss(d[:0], none)
+    if isinstance(loss, PairLoss):
+        with pytest.raises(ValueError, match=f"^{make.__name__}: reference has no items, expected at least 1$"):
+            loss(d, labels, reference=(d[:0], none))
+
+
+@of_all
+def test_float64_gives_float64_and_float32_float32(case):
+    make, settings, kind = case
+    for dtype in (torch.float32, torch.float64):
+        assert make(**settings)(of_kind(kind, dtype), torch.tensor([0, 0, 1, 1]), 1).dtype == dtype
+
+
+def of_kind(kind, dtype):
+    """Four items of any of the kinds that losses take."""
+    mu = torch.nn.functional.normalize(torch.randn(4, DIM, dtype=dtype, generator=torch.Generator().manual_seed(0)))
+    return KINDS[kind](mu, torch.tensor([9.0, 5.0, 7.0, 8.0], dtype=dtype))
 
 
 @each_case

@@ -35,6 +35,11 @@ def folder(tmp_path_factory):
     np.save(folder / "words.npy", np.array([f"class {i}" for i in labels]))
     np.save(folder / "short.npy", labels[:-1])
     np.save(folder / "two.npy", labels % 2)
+    np.save(folder / "floats.npy", labels.astype(float))
+    np.save(folder / "halves.npy", labels / 2)
+    np.save(folder / "unknown.npy", np.where(np.arange(N) == 7, np.nan, labels))
+    (folder / "one" / "c0").mkdir(parents=True)
+    Image.new("RGB", (40, 40)).save(folder / "one" / "c0" / "0.png")
     np.savez(folder / "f.npz", features=values, labels=labels)
     values[3, 2] = np.nan
     np.save(folder / "nan.npy", values)
@@ -171,6 +176,21 @@ def test_a_head_is_fitted_to_features_and_gives_them_their_uncertainty(folder, c
     assert np.allclose(d.mu, given / np.linalg.norm(given, axis=1)[:, None], atol=1e-5)
 
 
+def test_labels_may_be_whole_floats_and_booleans(folder):
+    expected = data.read("features", folder / "f.npy", labels="labels.npy")
+    found = data.read("features", folder / "f.npy", labels="floats.npy")
+    for part, x in expected.items():
+        assert x.classes == found[part].classes and np.array_equal(x.labels, found[part].labels)
+    np.save("booleans.npy", np.load("labels.npy") % 2 == 0)
+    assert data.read("features", folder / "f.npy", labels="booleans.npy")["train"].classes == ("True",)
+
+
+@pytest.mark.parametrize("line", ["train cosface --config x --out c", "fit-head f.npz --config x --out h"])
+def test_names_of_options_are_checked_before_the_folder(folder, capsys, line):
+    code, out, err = run(capsys, line)
+    assert code == 2 and "--config" in out + err and "holds a run" not in out + err
+
+
 def test_heads_are_the_rows_with_settings_for_features():
     known = {row for row in train.RECIPES if "features" in config.read_mapping(recipes.FOLDER / f"{row}.toml")}
     assert set(fit_head.HEADS) == known
@@ -236,6 +256,20 @@ def test_images_that_cannot_be_read_are_named_before_work_and_left_out_if_told(s
     assert run(capsys, f"embed {line} --part train --skip-bad --out {tmp_path}/f.npz")[0] == 0
     with np.load(tmp_path / "f.npz") as held:
         assert np.bincount(held["labels"]).tolist() == [11, 12] and len(held["features"]) == 23
+
+
+def test_images_that_are_cut_off_are_left_out_if_told(spoilt, capsys, tmp_path):
+    """Their headers are whole, which alone are read of images that are not to be left out."""
+    for path in (spoilt / "train" / "c1").iterdir():
+        path.write_bytes((spoilt / "train" / "c2" / path.name).read_bytes())
+    cut = [spoilt / "train" / "c1" / "00.png", spoilt / "train" / "c2" / "11.png"]
+    for path in cut:
+        path.write_bytes(path.read_bytes()[:100])
+    line = f"train cosface --data folder --root {spoilt} --backbone test_resnet {SMALL} --skip-bad"
+    code, _, err = run(capsys, f"{line} --schedule.epochs 2 --schedule.classes-per-batch 3 --dim 4 --out {tmp_path}/r")
+    left_out = f"{spoilt}/train/c0/03.png is missing; {cut[0]} is damaged; {cut[1]} is damaged; they are left out\n"
+    assert code == 0 and err.startswith(f"data folder: 3 of 72 images cannot be read: {left_out}"), err
+    assert record(tmp_path / "r")["items"] == 33 and record(tmp_path / "r")["classes"] == 3
 
 
 def test_captions_of_images_that_cannot_be_read_are_left_out_with_them(spoilt, tmp_path):
@@ -365,15 +399,26 @@ WRONG = {
     "train cosface --out c": "out is c, which holds a run: resume it (--resume) or choose another folder",
     "train text_to_image --data digits8 --quick": "text_to_image cannot take the items of data digits8: ",
     "train cosface --data digits8 --quick --backbone test_resnet": "cosface cannot take the items of data digits8: ",
+    "train cosface --weights f.npy --data digits8 --quick": "data digits8: weights is f.npy, which auto does ",
+    "train cosface --backbone resnet18 --dropout 2 --data folder --root .": "create: dropout is 2.0, expected a ",
     "train pfe --data features --root f.npy": "f.npy: has no labels, expected them in a file of their own",
     "fit-head none.npz": "none.npz: there is no such file",
     "fit-head f.npy": "f.npy: has no labels, expected them in a file of their own (labels) or an .npz file",
-    "fit-head f.npy --labels short.npy": f"f.npy: labels is int64 ({N - 1},), expected numbers or strings ({N},)",
+    "fit-head f.npy --labels short.npy": f"short.npy: labels is int64 ({N - 1},), expected numbers or strings ({N},)",
+    "fit-head f.npy --labels halves.npy": "halves.npy: labels holds 0.5 in row 6, expected whole numbers or strings",
+    "fit-head f.npy --labels unknown.npy": f"unknown.npy: 1 of the {N} labels are missing (None, NaN or masked)",
+    "train cosface --seed -1 --data digits8 --quick": "cosface: seed: expected `int` >= 0",
+    "fit-head f.npz --seed -1": "pfe: seed: expected `int` >= 0",
+    "evaluate --embeddings f.npy --labels labels.npy --seed -3 --out page": "--seed is -3, expected at least 0",
+    "train cosface --data folder --root one": "one: classes of images are c0, expected at least 4, of which half are",
+    "train cosface --dim 4 --out c": "out is c, which holds a run: resume it (--resume) or choose another folder",
+    "tune cosface --dim 4 --out c": "out is c, which holds a run: resume it (--resume) or choose another folder",
     "fit-head nan.npy --labels labels.npy": "nan.npy: features has NaN or infinity in row 3",
     "fit-head f.npy --labels two.npy": "data features: part train has 1 class, expected at least 2",
     "fit-head f.npz --method arcface": "method is 'arcface', expected one of pfe, llr_nce, ",
     "embed --out e.npz": "expected exactly one of --run and --backbone",
     "embed --out e.npz --run c --backbone resnet18": "expected exactly one of --run and --backbone",
+    "embed --out e.npz --run c --weights f.npy": "--weights is f.npy, of a --backbone, expected none with --run",
     "embed --out e.npz --run none": "none/run.json: there is no such file: is none the folder of a run?",
     "embed --out e.txt --run c": "e.txt: unsupported suffix '.txt', expected .npz or .safetensors",
     "embed --out folder/ --run c": "folder: has no suffix, expected a file, .npz or .safetensors",
@@ -384,7 +429,8 @@ WRONG = {
     "embed --out e.npz --run h --features nan.npy": "nan.npy: features has NaN or infinity in row 3",
     "embed --out e.npz --run h --features wide.npy": f"wide.npy: has {WIDTH + 1} dimensions, expected {WIDTH}",
     "embed --out e.npz --backbone resnet18": "--backbone embeds images: expected --data, and no --features",
-    "embed --out no/e.npz --run c": "no/e.npz: there is no folder no",
+    "embed --out file/e.npz --run c": "file/e.npz: file is a file or in one, expected a folder",
+    "embed --out file/no/e.npz --run c": "file/no/e.npz: file/no is a file or in one, expected a folder",
     "embed --out e.npz --run c --part query --crops 0.5": "--crops is of images in files, which digits8 has not",
     "embed --out e.npz --run h --features f.npy --quality-out q.npy": "--features has no labels and no quality",
 }

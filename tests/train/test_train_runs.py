@@ -372,6 +372,18 @@ def test_data_names_and_roots_are_checked_first(tmp_path):
         train.train("cosface", *settings("cosface"), run)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("weights", Path("some.npy")), ("pooling", "gem"), ("frozen_bn", True), ("dropout", 0.5), ("dropout", 2.0)],
+)
+def test_options_of_a_backbone_are_refused_where_there_is_none(parts, tmp_path, option, value):
+    run = train.Run(device="cpu", threads=1, out=tmp_path / "x", **{option: value})
+    for data, message in (("features", "but features need no backbone"), ("digits8", "which auto does not take: name")):
+        with pytest.raises(ValueError, match=f"data {data}: {option} is {value}, {message}"):
+            train.train("cosface", *settings("cosface"), replace(run, data=data), parts)
+    assert not (tmp_path / "x").exists()
+
+
 # -- searching ---------------------------------------------------------------------------------------------------------
 
 
@@ -400,6 +412,56 @@ def test_a_search_goes_on_where_it_was_stopped(parts, tmp_path, monkeypatch):
     ends.append(FloatingPointError)
     with pytest.raises(ValueError, match="no trial of cosface came to an end"):
         tuning.tune("cosface", chosen, replace(run, out=tmp_path / "bad"), tuning.SearchLimits(trials=1))
+
+
+def test_a_search_refuses_trials_that_cannot_be_compared_with_its(parts, tmp_path, monkeypatch):
+    """Of other data, seeds, backbones or settings; threads, limits and what is searched may differ."""
+
+    def trained(name, method, chosen, run):
+        return runs.Result("validation", 0.0, 0.0, 0.0, 1, None, name, run.data, 0, 0.5, 0.0)
+
+    monkeypatch.setattr(tuning, "train", trained)
+    (tmp_path / "folder").mkdir()
+    files = [tmp_path / "f.npz", tmp_path / "g.npz", tmp_path / "folder" / "train.npz"]
+    for i, path in enumerate(files):
+        np.savez(path, features=parts["train"].data + i, labels=parts["train"].labels)
+    run = train.Run(data="features", root=files[0], out=tmp_path / "out")
+
+    def search(run, row="cosface", trials=1, **changes):
+        return tuning.tune(row, settings(row, **changes)[1], run, tuning.SearchLimits(trials)).trials
+
+    assert search(run) == 1
+    best = (run.out / "best.toml").read_bytes()
+    for differ, message in (
+        (lambda: search(replace(run, root=files[1])), r"root is .*g\.npz \(\w{8}\), expected .*f\.npz \(\w{8}\)\)"),
+        (lambda: search(replace(run, seed=3)), r"\(seed is 3, expected 0\)"),
+        (lambda: search(replace(run, quick=True)), "quick is True, expected False"),
+        (lambda: search(replace(run, backbone="resnet18")), "backbone is resnet18, expected auto"),
+        (lambda: search(run, dim=4, schedule={"epochs": 1}), "dim is 4, expected 128; schedule.epochs is 1, expected "),
+        (lambda: search(run, "arcface"), "method is arcface, expected cosface; "),
+        (lambda: search(replace(run, data="digits8", root=None)), "data is digits8, expected features; root is None, "),
+    ):
+        with pytest.raises(ValueError, match=rf"out is {run.out}, whose trials are of another search .*{message}"):
+            differ()
+    assert (run.out / "best.toml").read_bytes() == best
+    assert search(replace(run, threads=2, workers=1), trials=2, schedule={"lr": 0.07}) == 2
+    np.savez(files[0], features=parts["train"].data + 1, labels=parts["train"].labels)
+    with pytest.raises(ValueError, match=r"search \(root is .*f\.npz \(\w{8}\), expected .*f\.npz \(\w{8}\)\)"):
+        search(run)
+    of_folder = replace(run, root=tmp_path / "folder", out=tmp_path / "other")
+    assert search(of_folder) == search(of_folder) == 1
+    files[2].unlink()
+    with pytest.raises(ValueError, match="root is "):
+        search(of_folder)
+
+
+def test_a_search_without_trials_may_be_changed(parts, tmp_path):
+    np.savez(tmp_path / "train.npz", features=parts["train"].data, labels=parts["train"].labels)
+    run = train.Run(data="features", root=tmp_path, out=tmp_path / "out", device="cpu", threads=1)
+    with pytest.raises(ValueError, match="no validation part"):
+        tuning.tune("cosface", settings("cosface", **SHORT)[1], run, tuning.SearchLimits(trials=1))
+    np.savez(tmp_path / "validation.npz", features=parts["validation"].data, labels=parts["validation"].labels)
+    assert tuning.tune("cosface", settings("cosface", **SHORT)[1], run, tuning.SearchLimits(trials=1)).trials == 1
 
 
 def test_a_search_tries_settings_that_its_seed_draws_and_says_if_none_changes_anything(tmp_path, monkeypatch, capsys):

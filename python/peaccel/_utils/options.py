@@ -60,6 +60,8 @@ def parse(
     ------
     FileNotFoundError
         The arguments name an input that is not there.
+    ValueError
+        A seed is below 0.
     """
     check_inputs(kind, arguments)
     import tyro
@@ -67,13 +69,16 @@ def parse(
     config: list[Any] = [] if pairs else [tyro.conf.FlagCreatePairsOff]
     config += [tyro.conf.PositionalRequiredArgs] if positional else []
     with without_none():
-        return tyro.cli(
+        found = tyro.cli(
             kind,
             prog=prog,
             description=about(description),
             args=arguments,
             config=config,
         )
+    if (getattr(found, "seed", None) or 0) < 0:
+        raise ValueError(f"--seed is {found.seed}, expected at least 0")  # type: ignore[attr-defined]
+    return found
 
 
 def check_inputs(kind: type[Any], arguments: Sequence[str]) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from peaccel._utils.atomic_files import check_outputs
 from peaccel.cli._feature_files import column, columns
+from peaccel.cli._outputs import check_files
 from peaccel.cli._training import check_there, early
 from peaccel.data import CAPTIONED, COMPOSED, DIGITS, READERS, check_known, check_name
 from peaccel.data.features import covariate_rows, feature_rows
@@ -50,7 +50,7 @@ class Embed:
     quick: bool = False
     """With mnist, digits8 and fashion, take few items."""
     skip_bad: bool = False
-    """Leave out images that cannot be read."""
+    """Leave out images that cannot be read: before the work each is decoded once, in some milliseconds."""
     side: Literal["images", "captions"] = "images"
     """Which side to embed, with a model that embeds images and captions."""
     labels_out: Path | None = None
@@ -78,6 +78,8 @@ def check(task: Embed) -> None:
     """Refuse options that do not go together, inputs that are not there, and outputs that cannot be written."""
     if (task.run is None) == (task.backbone is None):
         raise ValueError("expected exactly one of --run and --backbone")
+    if task.run is not None and task.weights is not None:
+        raise ValueError(f"--weights is {task.weights}, of a --backbone, expected none with --run")
     check_there(task.weights, task.features, *task.covariates)
     if task.run is not None and not (task.run / "run.json").is_file():
         raise FileNotFoundError(f"{task.run}/run.json: there is no such file: is {task.run} the folder of a run?")
@@ -98,11 +100,6 @@ def check(task: Embed) -> None:
     for name in ("side", "crops", "seed", "data", "root", "part", "quick", "skip_bad") if task.features else ():
         if getattr(task, name) != getattr(Embed, name):
             raise ValueError(f"--features are what is embedded, expected no --{name.replace('_', '-')}")
-    kinds = [".npz", ".safetensors"] if task.run else [".npz"]
-    inputs = [path for path in (task.weights, task.features, task.root, *task.covariates) if path is not None]
-    for folder in (task.run, task.root):
-        inputs += [] if folder is None else [folder / task.out.name]
-    check_outputs([(task.out, kinds), *((path, [".npy"]) for path in more.values() if path)], inputs)
     if task.data in CAPTIONED and task.quality_out is not None:
         raise ValueError(f"--quality-out needs images of which quality is known, which {task.data} has not")
     if task.backbone is not None:
@@ -112,6 +109,11 @@ def check(task: Embed) -> None:
             raise ValueError(f"--backbone is {task.backbone}, expected clip_image:MODEL: {task.data} has captions")
     if task.data is not None and (task.backbone is not None or task.root is not None):
         check_name(task.data, task.root, (*COMPOSED, *READERS))
+    kinds = [".npz", ".safetensors"] if task.run else [".npz"]
+    inputs = [path for path in (task.weights, task.features, task.root, *task.covariates) if path is not None]
+    for folder in (task.run, task.root):
+        inputs += [] if folder is None else [folder / task.out.name]
+    check_files([(task.out, kinds), *((path, [".npy"]) for path in more.values() if path)], inputs)
 
 
 def _check_covariates(task: Embed) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from peaccel import io, scores
 from peaccel.cli._fitted_files import AppliedFits, NormFiles, read_fit
+from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import Calibration, Centre, Prior, Threshold
@@ -76,8 +77,7 @@ class SearchFiles(NormFiles):
         """Refuse an output that cannot be written, or that is one of the other files."""
         if self.query_ids is not None and self.out.suffix not in io.LINES:
             raise ValueError(f"--query-ids is for --out of {' or '.join(io.LINES)}, got {self.out}")
-        files = [value for name, value in vars(self).items() if name != "out" and isinstance(value, Path)]
-        io.check_output(self.out, io.RANKINGS, files)
+        check_files([(self.out, io.RANKINGS)], inputs_of(self))
         self.check_norm()
         if self.plda is not None and self.score is not None:
             raise ValueError(f"--plda has a score of its own, found --score {self.score}")

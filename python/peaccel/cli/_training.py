@@ -98,12 +98,14 @@ def parse(
     head = f"{options.about(about)}\n\n{name}: {method.paper}"
     parsed: Any = options.parse(kinds, prog, head, arguments, pairs=again, positional=fixed_means)
     # Settings are read again as a mapping, which checks ranges that tyro does not know.
-    return (
+    chosen = (
         config.from_mapping(vars(parsed.command), command, name),
         method,
         config.from_mapping(asdict(parsed.settings), method.settings, name),
         config.from_mapping({**vars(run), **vars(parsed.run)}, Run, name),
     )
+    check_folder(chosen[-1].out, chosen[-1].resume)
+    return chosen
 
 
 def _without_means(settings: Any) -> Any:
@@ -160,18 +162,23 @@ def check_run(arguments: Sequence[str], out: Path, names: Sequence[str] = ()) ->
     if names and (parsed.data is not None or not parsed.resume):
         check_name(parsed.data or names[0], None if parsed.root is None else Path(parsed.root), names)
     check_there(*(Path(path) for path in (parsed.begin, parsed.weights) if path))
-    check_folder(Path(parsed.out or out), parsed.resume)
+    if not parsed.others:  # which may be none: then `parse` checks their names first
+        check_folder(Path(parsed.out or out), parsed.resume)
 
 
 def early(arguments: Sequence[str]) -> argparse.Namespace:
-    """Options on which others depend, or which can be refused before torch is imported; None where not given."""
+    """Options on which others depend, or which can be refused before torch is imported; None where not given; and the
+    names of others.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--resume", action="store_true")
     for name in ("data", "root", "out", "begin", "weights", "method", "labels", "relevance"):
         parser.add_argument(f"--{name}", nargs="?")
     parser.add_argument("--covariates", nargs="*", default=())
-    return parser.parse_known_args(arguments)[0]
+    parsed, rest = parser.parse_known_args(arguments)
+    parsed.others = [word for word in rest if word.startswith("-")]
+    return parsed
 
 
 def check_there(*paths: Path | None) -> None:

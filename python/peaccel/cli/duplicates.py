@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from peaccel import io, retrieval
+from peaccel import retrieval
 from peaccel._utils import options
 from peaccel.cli._fitted_files import read_fit
+from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.cli._search_files import SearchFiles, SearchInputs, read
 from peaccel.fits.records import Selection, Threshold
 from peaccel.io._array_files import write, write_table, write_text
@@ -63,8 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     task = options.parse(Duplicates, "peaccel duplicates", __doc__, arguments)
     if (task.above is None) == (task.accept is None):
         raise ValueError("expected exactly one of --above and --accept")
-    files = [x for name, x in vars(task).items() if name != "out" and isinstance(x, Path)]
-    io.check_output(task.out, SUFFIXES, files)
+    check_files([(task.out, SUFFIXES)], inputs_of(task))
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
     shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids")}
     inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared))

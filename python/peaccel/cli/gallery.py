@@ -15,6 +15,7 @@ from peaccel._utils import options
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import unknown
 from peaccel._utils.table_paths import columns_in, is_table
+from peaccel.cli._outputs import check_files
 from peaccel.cli._tables import print_table
 from peaccel.io._arrow_sources import opened_file
 from peaccel.retrieval.lance import Gallery
@@ -150,9 +151,9 @@ def _index(task: Index) -> None:
 
 
 def _search(task: SearchKept) -> None:
-    io.check_output(task.out, io.RANKINGS, [task.queries])
     if Path(task.out).resolve().is_relative_to(Path(task.gallery).resolve()):
         raise ValueError(f"--out is {task.out}, inside the gallery, expected a place of its own")
+    check_files([(task.out, io.RANKINGS)], [task.queries])
     gallery, queries, start = Gallery.open(task.gallery), io.read_distribution(task.queries), perf_counter()
     score = scores.named(task.score, queries, gallery)
     if task.exact:

@@ -223,9 +223,16 @@ def _read(
         of = labels.values if isinstance(labels, TableColumn) else arrays(Path(labels), "labels")[0]
         values, found = *_arrays(path, "features"), of
     values = _floats(path, values)
-    require_classes(f"{path}", "labels", found)
-    if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":
-        raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or strings ({len(values)},)")
+    source = path if labels is None else labels
+    require_classes(f"{source}", "labels", found)
+    if found.shape != values.shape[:1] or found.dtype.kind not in "iufbUS":
+        got = f"labels is {found.dtype} {found.shape}"
+        raise ValueError(f"{source}: {got}, expected numbers or strings ({len(values)},)")
+    if found.dtype.kind == "f":
+        if len(bad := np.flatnonzero(found != np.rint(found))):
+            held = f"labels holds {found[bad[0]]} in row {bad[0]}"
+            raise ValueError(f"{source}: {held}, expected whole numbers or strings")
+        found = integers(found)
     return values, found
 
 

@@ -170,6 +170,8 @@ def image_folder(root: str | Path, folds: int = 4) -> dict[str, Images]:
     ------
     FileNotFoundError
         A folder is missing or has no images.
+    ValueError
+        Without folders of parts there are too few classes to be shared out.
     """
     root = folder(root, "one folder for each class, or for each part")
     parts = {
@@ -182,6 +184,9 @@ def image_folder(root: str | Path, folds: int = 4) -> dict[str, Images]:
     if parts:
         return parts
     images = labelled(*by_class(root))
+    if folds and len(images.classes) < 4:
+        what = f"classes of images are {', '.join(images.classes)}"
+        raise ValueError(f"{root}: {what}, expected at least 4, of which half are for test, or folders train and test")
     return zero_shot(images, len(images.classes) // 2, folds)
 
 

@@ -45,7 +45,8 @@ class TooFew(Interval):
 
 def plainly(x: Interval) -> str:
     """The mean of a number that is no share, with its interval; "-" for NaN."""
-    return "-" if np.isnan(x.value) else f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]"
+    value, low, high = ("-" if np.isnan(y) else f"{y:.4g}" for y in (x.value, x.low, x.high))
+    return "-" if np.isnan(x.value) else f"{value} [{low}, {high}]"
 
 
 class Resamples:

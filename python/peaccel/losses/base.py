@@ -60,7 +60,7 @@ class Loss(nn.Module, Generic[D]):
         TypeError
             d is no distribution, or of a kind that this loss does not take.
         ValueError
-            labels are not N integers.
+            There are no items; labels are not N integers.
         """
         require_batch(type(self).__name__, d, labels)
         with full_precision(labels):
@@ -75,9 +75,11 @@ class Loss(nn.Module, Generic[D]):
 
 
 def require_batch(owner: str, d: Any, labels: Any, name: str = "d", name_of_labels: str = "labels") -> None:
-    """Refuse anything but N distributions and their labels: TypeError, or ValueError of labels."""
+    """Refuse anything but N >= 1 distributions and their labels: TypeError, or ValueError."""
     if not isinstance(d, Distribution):
         raise TypeError(f"{owner}: {name} is {type(d).__name__}, expected a distribution")
+    if not len(d):
+        raise ValueError(f"{owner}: {name} has no items, expected at least 1")
     if not isinstance(labels, Tensor) or labels.shape != (len(d),) or labels.dtype != torch.int64:
         got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels)
         raise ValueError(f"{owner}: {name_of_labels} are {got}, expected int64 of shape ({len(d)},)")

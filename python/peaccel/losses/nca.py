@@ -158,15 +158,22 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
 
     def proxies(self) -> VonMisesFisher[Tensor] | NonIsotropicVonMisesFisher[Tensor] | Point[Tensor]:
         """The C proxies; points for the distance cos, which knows no concentration."""
-        mu = directions(self.directions)
+        return self._proxies(self.directions.dtype)
+
+    def _proxies(
+        self, dtype: torch.dtype
+    ) -> VonMisesFisher[Tensor] | NonIsotropicVonMisesFisher[Tensor] | Point[Tensor]:
+        """The C proxies, made of parameters of this dtype, or of their own where that is wider."""
+        dtype = torch.promote_types(dtype, self.directions.dtype)
+        mu = directions(self.directions.to(dtype))
         if self.log_concentration is None:
             return Point(mu)
-        kappa = FLOOR + self.log_concentration.exp()
+        kappa = FLOOR + self.log_concentration.to(dtype).exp()
         return VonMisesFisher(mu, kappa) if kappa.ndim == 1 else NonIsotropicVonMisesFisher(mu, kappa)
 
     def similarities(self, d: VonMisesFisher | Point, seed: int | None = None) -> Tensor:
         """Minus the distances of N images and C proxies, [N, C]."""
-        sides: tuple[Any, Any] = from_embedding(d.mu) if isinstance(d, Point) else d, self.proxies()
+        sides: tuple[Any, Any] = from_embedding(d.mu) if isinstance(d, Point) else d, self._proxies(d.mu.dtype)
         if self.distance == "l2":
             sides = _natural(sides[0]), _natural(sides[1])
         score = self.score(seed=seed) if "seed" in self.score.params else self.score

@@ -120,7 +120,7 @@ class PublishedProxyNCAPP(nca.ProxyNCAPP):
         if self.distance != "kl_vmf":
             return super().similarities(d, seed)
         images: Any = from_embedding(d.mu) if isinstance(d, Point) else d
-        proxies: Any = self.proxies()
+        proxies: Any = self._proxies(d.mu.dtype)
         norms = [special.vmf_log_norm(x.dim, x.kappa) for x in (images, proxies)]
         cosines = retrieval.pairwise(images, proxies, "cosine")
         divergences: Tensor = (norms[0] + images.kappa)[:, None] - norms[1] - proxies.kappa * cosines

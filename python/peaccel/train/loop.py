@@ -50,7 +50,7 @@ class Options:
     Options(seed=1, patience=None, accumulate=4, workers=0, resume=False)
     """
 
-    seed: int = 0
+    seed: AtLeast0 = 0
     """Seed of the batches, and of the draws of losses and of augmentation."""
     patience: AtLeast0 | None = None
     """Epochs without a better validation after which a stage ends; None for never."""

@@ -94,7 +94,7 @@ class Run(Job):
     quick: bool = False
     """With mnist, digits8 and fashion, take few items, to see in seconds that everything runs."""
     skip_bad: bool = False
-    """Leave out images that cannot be read."""
+    """Leave out images that cannot be read: before the work each is decoded once, in some milliseconds."""
     backbone: str = "auto"
     """A backbone of peaccel or of timm; auto is a small network for digits, none for features, else resnet50."""
     weights: Path | None = None
@@ -201,6 +201,7 @@ def train(
     main = accelerator.is_main_process
     if main:
         check_folder(run.out, run.resume, (run.begin, run.weights, run.root))
+    _check_backbone(run)
     torch.manual_seed(folded(run.seed))
     backbone, features = _backbone(run)
     if parts is None:
@@ -374,6 +375,17 @@ def _validation(d: Any, parts: Mapping[str, Items], score: Score, judged: HeldOu
     if judged.part == "validation" and len(rows) == len(labels):
         return judged.map_at_r
     return map_at_r(tuple(x[rows] for x in d) if isinstance(d, tuple) else d[rows], labels[rows], score).map_at_r
+
+
+def _check_backbone(run: Run) -> None:
+    """Refuse options of a backbone where there is none, or the small network, which takes none."""
+    features = of_features(run.data)
+    if run.backbone != "auto" or not (features or run.data in COMPOSED):
+        return
+    for name in ("weights", "pooling", "frozen_bn", "dropout"):
+        if (value := getattr(run, name)) != getattr(Run, name):
+            what = "but features need no backbone" if features else "which auto does not take: name a backbone"
+            raise ValueError(f"data {run.data}: {name} is {value}, {what}")
 
 
 def _backbone(run: Run) -> tuple[nn.Module | None, int]:

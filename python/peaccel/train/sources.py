@@ -185,12 +185,12 @@ def _labelled(found: Any) -> bool:
 
 
 def _bad_images(name: str, parts: Iterable[Any], skip: bool) -> Collection[str]:
-    """The images that cannot be opened, which are refused unless they are to be skipped."""
+    """The images that cannot be read, which are refused unless they are to be skipped: then pixels are read too."""
     paths = list(dict.fromkeys(path for x in parts for path in getattr(x, "paths", ())))
     if not paths:
         return ()
     with ProgressBar(f"data {name}: looking at {len(paths)} images", len(paths)) as bar:
-        bad = unreadable(paths, bar.advance)
+        bad = unreadable(paths, bar.advance, whole=skip)
     if bad:
         listed = "; ".join(f"{path} {fault}" for path, fault in islice(bad.items(), LISTED))
         more = f"; and {len(bad) - LISTED} more" if len(bad) > LISTED else ""

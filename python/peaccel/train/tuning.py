@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,10 +15,16 @@ import msgspec
 from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel.methods.method import AtLeast1
-from peaccel.train.recipes import ranges, recipe
+from peaccel.train.recipes import label, ranges, recipe
 from peaccel.train.runs import Run, train
 
 __all__ = ["Best", "SearchLimits", "tune"]
+
+FREE = ("out", "resume", "threads", "workers", "device", "tensorboard", "strict")
+"""Options of a run in which trials of one search may differ: their results differ by rounding at most."""
+
+LISTED = 5
+"""How many options that differ a message names."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     """Search the ranges of a recipe's [tune] table for the best MAP@R on validation.
 
     Trials are kept in study.db of the run's folder: a search that was stopped goes on, also by several processes at
-    once. Each trial trains with the same seed, in a folder of its own.
+    once. Each trial trains with the same seed, in a folder of its own; all have the same data and fixed settings.
 
     Parameters
     ----------
@@ -63,7 +71,8 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     Raises
     ------
     ValueError
-        The recipe has no ranges, or the data no validation part.
+        The recipe has no ranges, or the data no validation part; the folder's trials are of another method, of other
+        data or other fixed settings.
     ImportError
         Optuna is not installed.
     """
@@ -79,10 +88,11 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     study = optuna.create_study(
         storage=f"sqlite:///{run.out / 'study.db'}",
-        study_name=f"{name} on {run.data}",
+        study_name="search",
         direction="maximize",
         load_if_exists=True,
     )
+    _check_study(study, run.out, _shared(name, settings, run, known))
     # A search that goes on with the seed it began with would try the same settings again.
     study.sampler = optuna.samplers.TPESampler(seed=run.seed + len(study.trials))
 
@@ -119,6 +129,37 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     return Best(study.best_value, study.best_params, chosen, len(finished))
 
 
+def _shared(name: str, settings: Any, run: Run, known: Mapping[str, tuple[float, float, bool]]) -> dict[str, Any]:
+    """Data, options and settings that all trials of a search must have, by dotted name, as JSON has them."""
+    options = {key: value for key, value in asdict(run).items() if key not in FREE}
+    paths = {key: _identity(value) for key, value in options.items() if isinstance(value, Path)}
+    # What is searched has no fixed value.
+    fixed = asdict(_changed(settings, {key: low for key, (low, _, _) in known.items()}))
+    shared = _flat({"method": label(name), **options, **paths, **fixed, "ranges": known})
+    return dict(json.loads(json.dumps(shared, default=str)))
+
+
+def _identity(path: Path) -> str:
+    """A path with the digest of its file, or of the features in its folder."""
+    digest = hashlib.sha256()
+    for file in sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.is_file() else []:
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return f"{path.resolve()} ({digest.hexdigest()[:8]})"
+
+
+def _check_study(study: Any, out: Path, shared: Mapping[str, Any]) -> None:
+    """Refuse a study of trials that do not have this in common; one without any records it."""
+    if all(trial.state.name == "FAIL" for trial in study.trials):
+        study.set_user_attr("shared", shared)
+    held = study.user_attrs["shared"]
+    differ = [key for key in {**held, **shared} if held.get(key) != shared.get(key)]
+    if differ:
+        what = "; ".join(f"{key} is {shared.get(key)}, expected {held.get(key)}" for key in differ[:LISTED])
+        what += f"; and {len(differ) - LISTED} more" if len(differ) > LISTED else ""
+        raise ValueError(f"out is {out}, whose trials are of another search ({what}): choose another folder")
+
+
 def _changed(settings: Any, found: Mapping[str, Any]) -> Any:
     """The settings with others by dotted name."""
     values = asdict(settings)
@@ -127,3 +168,11 @@ def _changed(settings: Any, found: Mapping[str, Any]) -> Any:
             value = {part: value}  # noqa: PLW2901  (nested from the inside out)
         values = config.merge(values, value)
     return config.from_mapping(values, type(settings))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
