@@ -533,6 +533,39 @@ def test_scores_are_normalised_by_a_cohort():
         found.accept(pe.search(queries, gallery, 1, "cosine"))
 
 
+@pytest.mark.parametrize(("size", "nearest"), [(400, 300), (40, 40)])
+@pytest.mark.parametrize("confidence", ["score", "margin"])
+def test_a_threshold_of_normalised_scores_takes_rankings_by_its_cohort_alone(confidence, size, nearest):
+    rng, labels = np.random.default_rng(0), np.arange(200)
+    people = rng.normal(size=(200, DIM))
+    queries, gallery = (pe.Point(people + 0.6 * rng.normal(size=people.shape)) for _ in range(2))
+    cohort, other = (pe.Point(np.random.default_rng(i).normal(size=(size, DIM))) for i in (8, 9))
+    how = {"wrong": 0.2, "confidence": confidence, "cohort": cohort}
+    found = pe.choose_threshold(queries, gallery, (labels, labels), **how)
+
+    def normed(by, nearest, name):
+        sides = {"queries": pe.search(queries, by, nearest), "gallery": pe.search(gallery, by, nearest)}
+        return pe.normalise_scores(pe.search(queries, gallery, 100), **sides, cohort=name)
+
+    ranking = normed(cohort, nearest, cohort)
+    assert ranking.normalisation == found.accept.normalisation
+    kept = found.accept(ranking)
+    sure = pe.answer_confidence(ranking, confidence)
+    assert kept.ids[:, 0].tolist() == np.where(sure >= found.accept.threshold, ranking.ids[:, 0], -1).tolist()
+    assert kept.ids.shape == (len(queries), 1) and (kept.ids >= 0).mean() == found.chosen.accepted > 0
+    if confidence == "score":  # and found of such a ranking it is the same one
+        right = ranking.ids[:, 0] == labels
+        again = pe.learn_then_test(ranking, right, labels, 0.2)
+        assert (again.threshold, again.normalisation) == (found.accept.threshold, ranking.normalisation)
+    for refused, got in (
+        (normed(other, nearest, other), f"adaptive S-norm by {size} items ("),
+        (normed(cohort, 30, cohort), f"adaptive S-norm by the nearest 30 of {size} items ("),
+        (normed(cohort, nearest, None), "S-norm of some cohort (see cohort= of normalise_scores); choose"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(f", and scores are of cosine with {got}")):
+            found.accept(refused)
+
+
 NONE_WRONG = pe.Point(np.repeat(np.eye(DIM), 2, 0) + 0.01 * np.random.default_rng(0).normal(size=(2 * DIM, DIM)))
 
 

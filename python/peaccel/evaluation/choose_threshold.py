@@ -112,7 +112,8 @@ def choose_threshold(
     try_centre
         Whether to try likewise, on that third, the items less the mean of their side (`fit_centre`).
     cohort
-        Items of nobody who is searched for, by which scores are normalised (adaptive S-norm, `normalise_scores`).
+        Items of nobody who is searched for, by which scores are normalised (adaptive S-norm). Scores of new queries are
+        to be normalised likewise: `normalise_scores` shows how, ``normalise_scores(..., cohort=cohort)``.
     seed
         Which query of a class is tested, which classes a confidence is chosen on, and the parts of the fitted
         probability.

@@ -14,7 +14,8 @@ from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
 from peaccel.distributions.fuse import fuse
 from peaccel.evaluation.answers import of_pairs
-from peaccel.retrieval.adaptive_norm import NEAREST, AdaptiveNorm
+from peaccel.retrieval.adaptive_norm import AdaptiveNorm
+from peaccel.retrieval.normalise_scores import NEAREST
 from peaccel.scores import Score
 
 __all__ = ["score_trials"]

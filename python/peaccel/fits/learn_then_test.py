@@ -50,8 +50,8 @@ def learn_then_test(
     ----------
     confidence
         [Q], higher is surer: of the top-1 answers to queries of held-out classes; `pe.confidence` of the queries, the
-        score, the probability of `fit_match_probability`, ... Or the ranking of one, [Q, 1], that gave these answers:
-        the threshold then refuses rankings of other scores.
+        score, the probability of `fit_match_probability`, ... Or the ranking that gave these answers, [Q, 1], longer
+        where `normalise_scores` has put it in order: the threshold then refuses rankings of other scores.
     correct
         [Q] booleans (or 0 and 1): whether the answer is right.
     classes
@@ -173,7 +173,8 @@ def limit_false_matches(
     ----------
     scores
         [N]: the best score of each search whose subject is not in the gallery, higher = more similar. Or the ranking of
-        one, [N, 1], of these searches: the threshold then refuses rankings of other scores.
+        these searches, [N, 1], longer where `normalise_scores` has put it in order: the threshold then refuses rankings
+        of other scores.
     alpha
         In (0, 1): the share of such searches that may return anything, the false positive identification rate (FPIR).
     delta
@@ -298,7 +299,7 @@ def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
     """The best scores of a ranking, and what they are scores of; other numbers as they are."""
     if not hasattr(x, "scores"):
         return x, {}
-    if (k := x.scores.shape[1]) != 1:
+    if (k := x.scores.shape[1]) != 1 and not getattr(x, "normalisation", ""):
         raise ValueError(f"{owner}: {name} is a ranking of {k}, expected one of the best answer of each query")
     score = getattr(x, "score", None)
     return x.scores[:, 0], {} if score is None else {"score": score.fingerprint, "normalisation": x.normalisation}

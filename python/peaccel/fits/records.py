@@ -352,7 +352,10 @@ class Threshold:
             for name, norm in ((self.score, self.normalisation), (score.fingerprint, normalisation))
         )
         if got != expected:
-            raise ValueError(f"{owner}: the threshold is of {expected}, and scores are of {got}; choose one of these")
+            what = f"the threshold is of {expected}, and scores are of {got}"
+            if normalisation and normalisation in self.normalisation:
+                what += " of some cohort (see cohort= of normalise_scores)"
+            raise ValueError(f"{owner}: {what}; choose one of these")
 
     def confidence_of(self, ranking: RankedAnswers, labels: ArrayLike | None = None) -> Numpy:
         """The number [Q] that the threshold is of, of the best answer to each query; labels as `answer_confidence`."""
@@ -369,8 +372,9 @@ class Threshold:
         ----------
         ranking
             A `pe.Ranking`, whose scores the threshold is of. Where both are known to be of different scores it is
-            refused. What a `Selection` promises is of the best answer of each query: of a ranking of one; where the
-            threshold is of a margin, of a longer one, of which the best answers are returned.
+            refused. What a `Selection` promises is of the best answer of each query: of a ranking of one. The best
+            answers are returned of a longer one too where the threshold is of a margin, or where scores are normalised,
+            after which another item is the best.
         confidence
             [Q], where the threshold is of another confidence than the ranking tells, such as one of the queries: of a
             query that is refused all answers are.
@@ -393,8 +397,10 @@ class Threshold:
             what = f"{type(ranking).__name__} of scores {tuple(scores.shape)}, expected a pe.Ranking, [Q, k]"
             raise ValueError(f"accept: ranking is a {what}; pe.search_above takes the threshold itself")
         if confidence is None:
-            known = getattr(ranking, "score", None), scores.shape[1], getattr(ranking, "normalisation", "")
-            self.check("accept", *known)
+            norm = getattr(ranking, "normalisation", "")
+            if norm and isinstance(self, Selection) and self.confidence == "score":
+                ranking, scores = _best(ranking), scores[:, :1]
+            self.check("accept", getattr(ranking, "score", None), scores.shape[1], norm)
             if self.confidence != "score":
                 sure = self.confidence_of(ranking, labels)
                 return self.select(_best(ranking), sure)
