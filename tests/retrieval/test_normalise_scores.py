@@ -146,7 +146,7 @@ FEW = pe.Point(np.eye(3))
             FINE,
             {"queries": np.where(FINE == 2, -np.inf, FINE)},
             ValueError,
-            "queries is not finite in row 1; was k more",
+            "queries has -inf in row 1; was k more than the cohort has?",
         ),
         (FINE, {"queries": np.where(FINE < 2, 0.1, FINE)}, ValueError, "queries is one number in row 0, whose devi"),
         (FINE, {"queries": FINE, "cohort": FEW}, TypeError, "cohort names the norm of a Ranking, got scores of ndarr"),

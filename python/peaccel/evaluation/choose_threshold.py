@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, scores
-from peaccel._utils.arrays import on_host
+from peaccel._utils.arrays import bounded, on_host
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
+from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
 from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, warn_of_copies
 from peaccel.evaluation.compared_confidences import (
     FEWEST,
@@ -221,7 +221,7 @@ def choose_pair_threshold(
     Parameters
     ----------
     scores
-        [P], higher = more similar, finite; of any model.
+        [P], higher = more similar; of any model. +inf counts as the greatest number, and is refused with p_target.
     match
         [P] booleans (or 0 and 1): whether a pair matches. Matches are to be as frequent as they will be.
     groups
@@ -250,7 +250,7 @@ def choose_pair_threshold(
     ------
     ValueError
         More than one of wrong, far and p_target, or one outside (0, 1); far where all pairs match, p_target where all
-        do or none; a cost not above 0; shapes disagree, NaN, fewer than two pairs or groups.
+        do or none; a cost not above 0; shapes disagree, NaN or -inf, fewer than two pairs or groups.
 
     Examples
     --------
@@ -264,7 +264,9 @@ def choose_pair_threshold(
     asked = _asked(owner, delta, wrong=wrong, far=far, p_target=p_target)
     require_prior(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
     raw = on_host(scores, owner, "scores")
-    pairs = finite_numbers(owner, "scores", raw)
+    size = {} if p_target is None else {"finite": "Cllr is a mean of them as log-likelihood ratios"}
+    pairs = checked_numbers(owner, "scores", raw, above="no threshold accepts it", **size)
+    pairs = bounded(pairs, raw.dtype)
     right = flags(owner, "match", match, (len(pairs),))
     units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", groups, len(pairs))
     kind = "pairs" if groups is None else "groups"
@@ -405,7 +407,7 @@ def _in_dtype(owner: str, answers: Answers, score: Score) -> NDArray[Any]:
     if (found <= -GREAT).any():
         count = (found <= -GREAT).sum()
         raise ValueError(f"{owner}: the best score by {score.label} of {count} queries is -inf: nothing is like them")
-    return np.minimum(found, np.finfo(dtype).max).astype(dtype)
+    return bounded(found, dtype).astype(dtype)
 
 
 def _about(

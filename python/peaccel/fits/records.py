@@ -27,6 +27,7 @@ __all__ = [
     "Prior",
     "Selection",
     "Threshold",
+    "behind_best",
     "fewest",
 ]
 
@@ -186,6 +187,7 @@ class LogisticProbability:
     bias: float
     weights: tuple[float, ...]
 
+    @quiet
     def __call__(self, scores: Any, *confidences: Any) -> Numpy:
         """Probabilities, float64, of scores of any shape, and as many confidences as were fitted, which broadcast.
 
@@ -296,11 +298,16 @@ class Threshold:
         """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
         if hasattr(values, "scores"):
             return self.select(values, labels=labels)
-        return _numbers(values) >= self.threshold
+        return _numbers(values) >= self._least
 
     def __str__(self) -> str:
         """The rule of acceptance, without a promise."""
         return f"accept {self.of} from a {self.score or 'score'} of {self.threshold:.6g} on"
+
+    @property
+    def _least(self) -> float:
+        """The threshold; NaN in place of inf, which nothing is to reach, the infinite score of a copy neither."""
+        return math.nan if self.threshold == math.inf else self.threshold
 
     @property
     def of_classes(self) -> bool:
@@ -405,9 +412,9 @@ class Threshold:
                 sure = self.confidence_of(ranking, labels)
                 return self.select(_best(ranking), sure)
         if confidence is None:  # in float64, since a threshold lies between two numbers of float32
-            refused = ~((scores.double() if is_torch(scores) else _numbers(scores)) >= self.threshold)
+            refused = ~((scores.double() if is_torch(scores) else _numbers(scores)) >= self._least)
         elif np.shape(confidence) == (len(scores),):
-            of_query = ~(_numbers(confidence) >= self.threshold)[:, None]
+            of_query = ~(_numbers(confidence) >= self._least)[:, None]
             refused = scores.new_tensor(of_query).bool() if is_torch(scores) else of_query
         else:
             raise ValueError(f"select: confidence has shape {np.shape(confidence)}, expected ({len(scores)},)")
@@ -548,7 +555,7 @@ class ConformalSets:
         if not hasattr(ranking, "scores"):
             raise TypeError(f"conformal_sets: ranking is {type(ranking).__name__}, expected a pe.Ranking")
         scores = ranking.scores.double() if is_torch(ranking.scores) else ranking.scores.astype(np.float64)
-        return _without(ranking, ~(scores[:, :1] - scores <= self.gap))
+        return _without(ranking, ~(behind_best(scores) <= self.gap))
 
     def __str__(self) -> str:
         """A sentence of what is promised."""
@@ -558,6 +565,12 @@ class ConformalSets:
         if np.isinf(self.gap):
             return f"give all answers: that {promise} is promised of no shorter list"
         return f"give answers down to {self.gap:.6g} below the best score: {promise}"
+
+
+@quiet
+def behind_best(scores: Any) -> Any:
+    """How far each score [Q, K] lies behind the first of its query; 0 where it equals an infinite one."""
+    return namespace(scores).where(scores == scores[:, :1], 0.0, scores[:, :1] - scores)
 
 
 def _number_of(threshold: Threshold, unknown: str) -> str:

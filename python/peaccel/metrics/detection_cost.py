@@ -127,7 +127,7 @@ def detection_cost(
     0.95
     """
     owner = "detection_cost"
-    numbers, flags = as_pairs(owner, scores, same)
+    numbers, flags = as_pairs(owner, scores, same, finite="Cllr is a mean of them as log-likelihood ratios")
     require_draws(owner, resamples, level)
     costs = Costs(owner, p_target, c_miss, c_fa)
     found = least_and_actual(numbers, flags, costs)

@@ -95,8 +95,8 @@ def pair_uncertainty(first: ArrayLike, second: ArrayLike, rule: str = "geometric
     """
     if rule not in RULES:
         raise ValueError(f"pair_uncertainty: rule is {rule!r}, expected one of {', '.join(RULES)}")
-    u = as_numbers("pair_uncertainty", "first", first, finite=True)
-    v = as_numbers("pair_uncertainty", "second", second, finite=True)
+    u = as_numbers("pair_uncertainty", "first", first, finite="so is their mean")
+    v = as_numbers("pair_uncertainty", "second", second, finite="so is their mean")
     require_length("pair_uncertainty", "second", v, "first", u)
     for name, x in (("first", u), ("second", v)):
         if x.min() <= 0:
@@ -120,7 +120,7 @@ def reject_verification(
     Parameters
     ----------
     scores
-        [N], higher = more alike, finite.
+        [N], higher = more alike.
     same
         [N], 1 or True where the pair is of one class.
     uncertainty
@@ -141,7 +141,7 @@ def reject_verification(
     Raises
     ------
     ValueError
-        Lengths differ, a score is not finite, an uncertainty is NaN, `same` has one class or another number than 0 and
+        Lengths differ, a score or an uncertainty is NaN, `same` has one class or another number than 0 and
         1, or far or shares are out of range or order.
 
     References

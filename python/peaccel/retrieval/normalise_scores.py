@@ -18,6 +18,7 @@ from peaccel._utils.arrays import (
     namespace,
     on_host,
     quiet,
+    require_numbers,
     require_same_kind,
 )
 from peaccel.distributions import Distribution
@@ -234,10 +235,12 @@ def _moments(name: str, of: Any, like: Array, rows: int | None) -> tuple[Array, 
         expected = "G" if rows is None else rows
         raise ValueError(f"{owner}: {name} has shape {shape}, expected ({expected}, N) with N >= 2 items of the cohort")
     xp, x = namespace(x), cast(x, "float64")
-    finite = xp.isfinite(x)
-    if not bool(finite.all()):
-        row = int((~finite).any(1).nonzero()[0][0])
-        raise ValueError(f"{owner}: {name} is not finite in row {row}; was k more than the cohort has?")
+    if bool((x == -np.inf).any()):
+        row = int((x == -np.inf).any(1).nonzero()[0][0])
+        raise ValueError(f"{owner}: {name} has -inf in row {row}; was k more than the cohort has?")
+    if not bool(xp.isfinite(x).all()):
+        what = "a mean and a deviation need finite numbers; is an exact copy of it, whose score is inf, in the cohort?"
+        require_numbers(owner, name, on_host(x), finite=what)
     alike = xp.amax(x, 1) == xp.amin(x, 1)
     if bool(alike.any()):
         raise ValueError(f"{owner}: {name} is one number in row {int(alike.nonzero()[0][0])}, whose deviation is 0")
