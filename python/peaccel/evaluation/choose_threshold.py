@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, scores
 from peaccel._utils.arrays import bounded, on_host
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
-from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, warn_of_copies
+from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, require_items, require_sides, warn_of_copies
 from peaccel.evaluation.compared_confidences import (
     FEWEST,
     Candidate,
@@ -155,20 +156,22 @@ def choose_threshold(
     (0.91, 300, '')
     """
     owner = "choose_threshold"
+    require_items(owner, queries=queries, gallery=gallery)
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
     named, asked = scores.get(score), _asked(owner, delta, wrong=wrong, fpir=fpir)
     kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
+    require_sides(owner, queries, gallery, [named], "score")
     units, mated = _units(owner, truth, fpir is not None and novel is None)
     apart = try_centre or kinds not in (("score",), ("margin",), ("class_margin",))
     some = third(owner, units, seed, FEWEST if apart else 0)
     of_others, some_others = None if mated.all() else units[~mated], some[~mated]
     if novel is not None:
         of_others, some_others = None if novel_labels is None else of_novel, third(owner, of_novel, seed)
-    classes = None
-    if kinds != ("score",) and not isinstance(labels, Relevance):
-        sides: Any = labels
-        classes = class_numbers(owner, "labels", sides if gallery is None else sides[1], truth.gallery)
+    if fpir is not None and apart and some_others.all():
+        raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(some_others)} are compared on")
+    classes = None if kinds == ("score",) else _classes(owner, labels, gallery, truth)
     centres = [None, fit_centre(queries[np.flatnonzero(some)], gallery)] if try_centre else [None]
     tried: list[Candidate] = []
     for centre in centres:
@@ -179,8 +182,6 @@ def choose_threshold(
         tried += candidates(owner, kinds, named, found.answers, found.alone, judged, some, centre, found.norm)
     chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
     judged = chosen.judged.part(~some, ~some_others) if apart else chosen.judged
-    if fpir is not None and not len(judged.others):
-        raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(some_others)} are compared on")
     return _chosen(
         judged,
         ("wrong", "fpir"),
@@ -261,11 +262,12 @@ def choose_pair_threshold(
     (2.5, 0.7)
     """
     owner = "choose_pair_threshold"
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     asked = _asked(owner, delta, wrong=wrong, far=far, p_target=p_target)
     require_prior(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
     raw = on_host(scores, owner, "scores")
-    size = {} if p_target is None else {"finite": "Cllr is a mean of them as log-likelihood ratios"}
-    pairs = checked_numbers(owner, "scores", raw, above="no threshold accepts it", **size)
+    finite = "" if p_target is None else "Cllr is a mean of them as log-likelihood ratios"
+    pairs = checked_numbers(owner, "scores", raw, above="no threshold accepts it", finite=finite)
     pairs = bounded(pairs, raw.dtype)
     right = flags(owner, "match", match, (len(pairs),))
     units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", groups, len(pairs))
@@ -324,6 +326,14 @@ def _units(owner: str, truth: Relation, without_mate: bool) -> tuple[NDArray[np.
     if without_mate and mated.all():
         raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
     return units, mated
+
+
+def _classes(owner: str, labels: Any, gallery: Distribution | None, truth: Relation) -> NDArray[np.int64] | None:
+    """[G] the numbers of the classes of the gallery; None where pairs or places say what is right."""
+    if isinstance(labels, Relevance):
+        return None
+    numbers: NDArray[np.int64] = class_numbers(owner, "labels", labels if gallery is None else labels[1], truth.gallery)
+    return numbers
 
 
 class _Sides(NamedTuple):

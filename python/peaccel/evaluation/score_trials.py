@@ -105,10 +105,9 @@ def score_trials(
     if max(sizes, default=1) > 1:
         models = fuse(models, np.arange(len(sizes)).repeat(sizes), rule)
     queries, pairs = d[_rows(owner, "test", tested, known, "ids")], np.stack([of_test, of_enrol], 1)
+    norm = None if cohort is None else AdaptiveNorm(owner, models, cohort, named, k)
     found = of_pairs(owner, queries, models, pairs, named)
-    if cohort is None:
-        return found
-    return AdaptiveNorm(owner, models, cohort, named, k).of_pairs(found, queries, pairs)
+    return found if norm is None else norm.of_pairs(found, queries, pairs)
 
 
 def _names(owner: str, name: str, x: ArrayLike) -> NDArray[np.str_]:

@@ -65,9 +65,9 @@ def fit_match_probability(
         raise ValueError(f"{owner}: method is {method!r}, expected 'logistic' or 'isotonic'")
     if method == "isotonic" and confidences:
         raise ValueError(f"{owner}: confidences are given, which isotonic does not take")
-    reason = {"finite": "a logistic function computes with their size"} if method == "logistic" else {}
-    inputs = [checked_numbers(owner, "scores", scores, **reason)]
-    inputs += [checked_numbers(owner, "confidences", x, len(inputs[0]), **reason) for x in confidences]
+    reason = "a logistic function computes with their size" if method == "logistic" else ""
+    inputs = [checked_numbers(owner, "scores", scores, finite=reason)]
+    inputs += [checked_numbers(owner, "confidences", x, len(inputs[0]), finite=reason) for x in confidences]
     same = flags(owner, "labels", labels, (len(inputs[0]),))
     if same.all() or not same.any():
         raise ValueError(f"{owner}: labels name {same.sum()} same of {len(same)} pairs, expected some and not all")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, bounded, on_host
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
 from peaccel.fits.answer_confidence import RankedAnswers
 from peaccel.fits.records import FalseMatchLimit, Selection, fewest
@@ -126,6 +127,7 @@ def learn_then_test(
     [False, True]
     """
     owner = "learn_then_test"
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
     confidence, known = _of_ranking(owner, "confidence", confidence)
     sure = checked_numbers(owner, "confidence", confidence, above="no answer was found, or no threshold accepts it")
@@ -225,6 +227,7 @@ def limit_false_matches(
     [False, True]
     """
     owner = "limit_false_matches"
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")

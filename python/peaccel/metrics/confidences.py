@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import quiet
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.metrics._numbers import as_array, as_numbers, require_length
 
 __all__ = [
@@ -197,7 +198,7 @@ def random_confidence(count: int, seed: int = 0) -> Array:
     >>> round(pe.metrics.r_auroc([1, 0] * 5000, confidence), 2)
     0.5
     """
-    return np.random.default_rng(seed).random(count)
+    return np.random.default_rng(as_integer("random_confidence", "seed", seed, *SEEDS)).random(count)
 
 
 def _best(owner: str, scores: ArrayLike, columns: int) -> Array:

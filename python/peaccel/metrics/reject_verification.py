@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.metrics._numbers import as_numbers, as_shares, require_length
 from peaccel.metrics.verification import as_far, as_pairs, most_at
 
@@ -161,6 +162,7 @@ def reject_verification(
     (0.75, 1.0)
     """
     owner = "reject_verification"
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     numbers, flags = as_pairs(owner, scores, same)
     doubts = as_numbers(owner, "uncertainty", uncertainty)
     require_length(owner, "uncertainty", doubts, "scores", numbers)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, as_ranks, as_shares, require_length, require_unit
 from peaccel.metrics.verification import accuracy, auroc
 
@@ -296,7 +297,7 @@ def truncated_rows(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.i
     """
     classes = as_classes("truncated_rows", "labels", labels)
     _, of, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(sizes))
+    order = np.random.default_rng(as_integer("truncated_rows", "seed", seed, *SEEDS)).permutation(len(sizes))
     kept = order[sizes[order].cumsum() <= items]
     if not len(kept):
         raise ValueError(f"truncated_rows: items is {items}, expected at least the size of a class, {sizes[order][:1]}")

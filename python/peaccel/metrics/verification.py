@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.metrics._numbers import as_array, as_classes, as_flags, as_ranks, require_length
 
 __all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_far", "verification_accuracy"]
@@ -281,7 +282,7 @@ def tar_at_far(
     dtype = as_array(owner, "scores", scores, "(N,)").dtype.newbyteorder("=")
     numbers, flags = as_pairs(owner, scores, same)
     far = as_far(owner, far)
-    require_draws(owner, resamples, level)
+    require_draws(owner, resamples, level, seed)
     warn_if_reversed(owner, "scores", numbers, flags)
     rejected, accepted = np.sort(numbers[~flags])[::-1], np.sort(numbers[flags])
     n, k = len(rejected), most_at(far, len(rejected))
@@ -348,8 +349,9 @@ def as_far(owner: str, far: float) -> float:
     return float(far)
 
 
-def require_draws(owner: str, resamples: int, level: float) -> None:
-    """Refuse less than one draw, and a level outside (0, 1)."""
+def require_draws(owner: str, resamples: int, level: float, seed: int) -> None:
+    """Refuse less than one draw, a level outside (0, 1), and what is no seed."""
+    as_integer(owner, "seed", seed, *SEEDS)
     if resamples < 1 or not 0 < level < 1:
         raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
 

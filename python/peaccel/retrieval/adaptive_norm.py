@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel._utils.arrays import on_host
+from peaccel._utils.arrays import on_host, require_same_kind
 from peaccel.distributions import Distribution
+from peaccel.distributions.checks import require_distribution
 from peaccel.retrieval.normalise_scores import NEAREST, norm_by, normalise_scores
 from peaccel.retrieval.ranking import Ranking, of_score
 from peaccel.retrieval.verbs import pairwise, search
@@ -31,6 +32,8 @@ class AdaptiveNorm:
     def __init__(
         self, owner: str, gallery: Distribution, cohort: Distribution, score: Score, nearest: int = NEAREST
     ) -> None:
+        require_distribution(owner, "cohort", cohort)
+        require_same_kind(owner, "cohort", cohort.mu, "gallery", gallery.mu)
         if cohort.dim != gallery.dim or len(cohort) < 2:
             found, expected = (f"{len(d)} items of {d.dim} dimensions" for d in (cohort, gallery))
             raise ValueError(f"{owner}: cohort has {found}, expected two or more like the gallery's {expected}")
