@@ -9,6 +9,7 @@ import torch
 
 import peaccel as pe
 from peaccel.evaluation import evaluate_templates
+from peaccel.evaluation.compared_confidences import third
 
 ITEMS = pe.Normal(np.random.default_rng(0).normal(size=(120, 6)), np.ones(120))
 LABELS = np.arange(40).repeat(3)
@@ -53,6 +54,16 @@ def test_arguments_are_refused_before_any_work(owner, changes, message, monkeypa
             monkeypatch.setattr(sys.modules[f"peaccel.{module}"], name, work)
     with pytest.raises((ValueError, TypeError), match=f"^{owner}: {re.escape(message)}"):
         CALLS[owner](**changes)
+
+
+def test_searches_without_a_mate_that_are_all_compared_on_are_refused_before_the_search(monkeypatch):
+    monkeypatch.setattr(sys.modules["peaccel.evaluation.answers"], "search", lambda *_: pytest.fail("work was done"))
+    labels = np.append(LABELS[:-1], 99)  # the last one is alone
+    labels[-3:-1] = 0
+    seed = next(seed for seed in range(99) if third("", labels, seed)[-1])
+    how = {"fpir": 0.1, "confidence": "auto", "seed": seed}
+    with pytest.raises(ValueError, match=r"^choose_threshold: fpir needs more searches without a mate: all 1 are com"):
+        CALLS["choose_threshold"](labels=labels, **how)
 
 
 SEEDED = {

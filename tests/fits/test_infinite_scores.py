@@ -81,6 +81,13 @@ def test_thresholds_lie_at_copies_or_accept_nothing(dtype):
     assert pe.limit_false_matches(nothing, 0.1)([-INF, 0.0]).tolist() == [False, True]
 
 
+def test_bins_are_of_finite_scores():
+    found = pe.choose_pair_threshold(SCORES, RIGHT)
+    assert found.edges[-1] < 5 and sum(map(sum, found.counts.values())) == 400
+    assert found.counts["pairs that match"][-1] >= COPIES.sum()
+    assert np.isfinite(pe.choose_pair_threshold(np.full(40, INF), RIGHT[:40]).edges).all()
+
+
 REASONS = {
     "learn_then_test: 40 of the 400 numbers of confidence are NaN or -inf, first in row 0; no answer was found": (
         lambda: pe.learn_then_test(-SCORES, RIGHT, ITEMS, 0.1)

@@ -567,7 +567,9 @@ def _histograms(x: JudgedAnswers, pairs: bool, apart: bool) -> tuple[tuple[float
         wrong = ~x.right if apart else ~x.right & x.matches
         kinds = {"right answers": x.scores[x.right], "wrong answers": x.scores[wrong], "without a mate": x.others}
     kinds = {name: found.astype(np.float64) for name, found in kinds.items() if len(found)}
-    low, high = np.quantile(np.concatenate(list(kinds.values())), [ENDS, 1 - ENDS])
+    every = np.concatenate(list(kinds.values()))
+    usual = every[np.abs(every) < np.finfo(x.scores.dtype).max]  # infinite ones, of copies, lie beyond the bins
+    low, high = np.quantile(usual if len(usual) else np.zeros(1), [ENDS, 1 - ENDS])
     edges = bin_edges(np.array([low, high]), BINS)
     counts = {name: np.histogram(np.clip(found, edges[0], edges[-1]), edges)[0] for name, found in kinds.items()}
     return tuple(edges.tolist()), {name: tuple(found.tolist()) for name, found in counts.items()}
