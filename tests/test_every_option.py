@@ -129,6 +129,14 @@ def turned(value):
 SIDES = {"queries": QUERIES, "gallery": GALLERY}
 LEARNED = pe.Normal(torch.ones(2, 3, requires_grad=True), torch.ones(2))
 SURER, SPREAD_OUT = pe.Normal(QUERIES.mu, QUERIES.var / 9), pe.Normal(3 * NOVEL.mu, NOVEL.var)
+
+
+def by_cohort(cohort):
+    """The name of a ranking's norm."""
+    found, of_queries = pe.search(QUERIES, GALLERY, 3), pe.search(QUERIES, NOVEL, 3)
+    return pe.normalise_scores(found, queries=of_queries, cohort=cohort).normalisation
+
+
 VERBS = [
     Row(pe.pairwise, SIDES, {"score": "cosine"}),
     Row(pe.paired, {"a": QUERIES, "b": GALLERY[:Q]}, {"score": "cosine"}),
@@ -145,6 +153,7 @@ VERBS = [
     Row(pe.normalise_scores, {"scores": np.diag(pe.pairwise(QUERIES, GALLERY)), "queries": pe.pairwise(QUERIES, NOVEL),
                               "gallery": pe.pairwise(GALLERY, NOVEL), "pairs": np.arange(Q).repeat(2).reshape(Q, 2)},
         {"pairs": np.arange(Q).repeat(2).reshape(Q, 2)[::-1]}),
+    Row(by_cohort, {"cohort": NOVEL}, {"cohort": None}, of=pe.normalise_scores),
     Row(pe.score_trials, {"d": GALLERY, "ids": np.arange(G), "enrol": [3, 4, 5], "test": [6, 7, 6],
                           "enrolment": {"3": ["1", "2"], "4": ["4"], "5": ["3", "8", "9"]}, "cohort": NOVEL, "k": 5},
         {"score": "cosine", "enrolment": None, "rule": "mean", "cohort": None, "k": 4}),

@@ -35,6 +35,15 @@ def run(line):
     main(shlex.split(line))
 
 
+def test_a_threshold_that_promises_nothing_finds_no_copies():
+    io.write_distribution("d.npz", pe.Normal(np.ones((3, 2)), np.zeros(3)))  # whose scores are inf
+    for number, threshold in ((2, np.inf), (1000, 9.0)):
+        limit = pe.FalseMatchLimit(threshold, 0.01, 0.05, number, 0, of="pairs", score="mls")
+        io.write_fit("a.json", limit)
+        run("duplicates --embeddings d.npz --accept a.json --score mls --out pairs.npz")
+        assert len(np.load("pairs.npz")["score"]) == (0 if number == 2 else 3)
+
+
 @pytest.mark.parametrize(
     ("suffix", "ids"),
     [

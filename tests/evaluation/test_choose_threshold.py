@@ -276,7 +276,7 @@ REFUSED = [
     (lambda: pe.choose_threshold(POINTS, None, SIX, novel=pe.Point(np.eye(5))), "choose_threshold: novel is 5 point"),
     (lambda: pe.choose_threshold(POINTS, None, SIX, "cosinus"), "unknown score 'cosinus'; did you mean 'cosine'?"),
     (lambda: pe.choose_pair_threshold(S, YES[:5]), "choose_pair_threshold: match have shape (5,)"),
-    (lambda: pe.choose_pair_threshold(S * np.nan, YES), "choose_pair_threshold: scores are not finite in place 0"),
+    (lambda: pe.choose_pair_threshold(S * np.nan, YES), "choose_pair_threshold: 6 of the 6 numbers of scores are NaN"),
     (lambda: pe.choose_pair_threshold(S, YES + 1), "choose_pair_threshold: match have 2 in row 2, expected boo"),
     (lambda: pe.choose_pair_threshold(S, YES, SIX[:4]), "choose_pair_threshold: groups have shape (4,), expected (6,)"),
     (lambda: pe.choose_pair_threshold(S, YES, SIX * 0), "choose_pair_threshold: scores are of one of the groups"),
@@ -375,8 +375,8 @@ def test_pairs_are_read_from_parquet_where_pyarrow_is(tmp_path, monkeypatch):
     [
         ("score,group\n1,a\n", "a.csv: column match is missing, found score, group; expected score, match[, group]"),
         ("0.5,1\n0.2,0\n", "a.csv: column score is missing, found 0.5, 1; expected"),
-        ("score,match\n1,0\nx,1\n", "a.csv: line 3: score is 'x', expected a finite number"),
-        ("score,match\n1,0\n\nnan,1\n", "a.csv: line 4: score is 'nan', expected a finite number"),
+        ("score,match\n1,0\nx,1\n", "a.csv: line 3: score is 'x', expected a number"),
+        ("score,match\n1,0\n\nnan,1\n", "a.csv: line 4: score is 'nan', expected a number"),
         ("score,match\n1,2\n", "a.csv: line 2: match is '2', expected 0 or 1"),
         ("score,match\n1\n", "a.csv: line 2: has 1 columns, expected 2 like the first line"),
         ("score,match\n", "a.csv: holds no pairs below its first line"),
@@ -399,7 +399,11 @@ def test_columns_that_are_no_pairs_are_refused(text, message, tmp_path, monkeypa
     [
         ("a.npy", np.zeros((3, 3)), "a.npy: has shape (3, 3) and dtype float64, expected (P, 2): score and match"),
         ("a.npy", np.array([[0.5, 0.5]]), "a.npy: match is 0.5 in row 0, expected 0 or 1"),
-        ("a.npy", np.array([[1.0, 1], [np.inf, 1]]), "a.npy: score is not finite in row 1"),
+        (
+            "a.npy",
+            np.array([[1.0, 1], [-np.inf, 1]]),
+            "a.npy: 1 of the 2 numbers of score are NaN or -inf, first in r",
+        ),
         ("a.npz", {"score": [1.0], "match": [1, 0]}, "a.npz: match has shape (2,), expected (1,) like score"),
         ("a.npz", {"score": ["x"], "match": [1]}, "a.npz: score has shape (1,) and dtype <U1, expected numbers (P,)"),
         ("a.npz", {"score": [1.0]}, "a.npz: key match is missing"),
@@ -531,6 +535,39 @@ def test_scores_are_normalised_by_a_cohort():
     assert found.accept.normalisation.startswith("adaptive S-norm by 400 items (")
     with pytest.raises(ValueError, match=r"^accept: the threshold is of cosine with adaptive S-norm by 400 items"):
         found.accept(pe.search(queries, gallery, 1, "cosine"))
+
+
+@pytest.mark.parametrize(("size", "nearest"), [(400, 300), (40, 40)])
+@pytest.mark.parametrize("confidence", ["score", "margin"])
+def test_a_threshold_of_normalised_scores_takes_rankings_by_its_cohort_alone(confidence, size, nearest):
+    rng, labels = np.random.default_rng(0), np.arange(200)
+    people = rng.normal(size=(200, DIM))
+    queries, gallery = (pe.Point(people + 0.6 * rng.normal(size=people.shape)) for _ in range(2))
+    cohort, other = (pe.Point(np.random.default_rng(i).normal(size=(size, DIM))) for i in (8, 9))
+    how = {"wrong": 0.2, "confidence": confidence, "cohort": cohort}
+    found = pe.choose_threshold(queries, gallery, (labels, labels), **how)
+
+    def normed(by, nearest, name):
+        sides = {"queries": pe.search(queries, by, nearest), "gallery": pe.search(gallery, by, nearest)}
+        return pe.normalise_scores(pe.search(queries, gallery, 100), **sides, cohort=name)
+
+    ranking = normed(cohort, nearest, cohort)
+    assert ranking.normalisation == found.accept.normalisation
+    kept = found.accept(ranking)
+    sure = pe.answer_confidence(ranking, confidence)
+    assert kept.ids[:, 0].tolist() == np.where(sure >= found.accept.threshold, ranking.ids[:, 0], -1).tolist()
+    assert kept.ids.shape == (len(queries), 1) and (kept.ids >= 0).mean() == found.chosen.accepted > 0
+    if confidence == "score":  # and found of such a ranking it is the same one
+        right = ranking.ids[:, 0] == labels
+        again = pe.learn_then_test(ranking, right, labels, 0.2)
+        assert (again.threshold, again.normalisation) == (found.accept.threshold, ranking.normalisation)
+    for refused, got in (
+        (normed(other, nearest, other), f"adaptive S-norm by {size} items ("),
+        (normed(cohort, 30, cohort), f"adaptive S-norm by the nearest 30 of {size} items ("),
+        (normed(cohort, nearest, None), "S-norm of some cohort (see cohort= of normalise_scores); choose"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(f", and scores are of cosine with {got}")):
+            found.accept(refused)
 
 
 NONE_WRONG = pe.Point(np.repeat(np.eye(DIM), 2, 0) + 0.01 * np.random.default_rng(0).normal(size=(2 * DIM, DIM)))

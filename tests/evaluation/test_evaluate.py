@@ -2,11 +2,14 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 
 import command
 import numpy as np
+import pandas
 import pytest
+import torch
 
 import peaccel as pe
 from peaccel import io, metrics
@@ -201,7 +204,7 @@ WRONG = {
     "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "score cosine is NaN for some pairs"),
     "NaN variance": (
         lambda d, y: pe.evaluate(pe.Normal(d.mu, np.where(y > 0, d.var, np.nan)), None, y, ["cosine"]),
-        "confidence 'learned' of 6 queries is not finite",
+        "queries has an uncertainty that is NaN: see its validate()",
     ),
 }
 
@@ -212,6 +215,56 @@ def test_what_is_wrong_is_said_in_one_line(case):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         call(*items())
     assert "\n" not in str(error.value)
+
+
+TENSORS = pe.Normal(torch.ones(4, DIM), torch.ones(4))
+EARLY = {
+    "a quality that is NaN": ({"quality": [np.nan, *[1.0] * 179]}, "1 of the 180 numbers of quality are NaN, first in"),
+    "a quality that is missing": ({"quality": pandas.array([1.0] * 179 + [pandas.NA])}, "1 of the 180 numbers of qu"),
+    "a quality in words": ({"quality": ["good"] * 180}, "quality cannot be an array of shape (N,) (could not convert"),
+    "a quality in columns": ({"quality": np.ones((180, 1))}, "quality has shape (180, 1), expected (N,)"),
+    "novel tensors": ({"novel": TENSORS}, "novel is a torch tensor on cpu, expected a numpy array like queries"),
+    "novel rows": ({"novel": np.ones((3, DIM))}, "novel must be a distribution, got ndarray; plain vectors go in"),
+    "novel ones without uncertainty": (
+        {"novel": pe.Normal(np.ones((2, DIM), "f4"), np.full(2, np.nan, "f4"))},
+        "novel has an uncertainty that is NaN: see its validate()",
+    ),
+    "gallery tensors": ({"gallery": TENSORS}, "gallery is a torch tensor on cpu, expected a numpy array like queries"),
+    "a gallery of another dim": (
+        {"gallery": pe.Normal(np.ones((4, 5), "f4"), np.ones(4, "f4"))},
+        "dim of gallery is 5, expected 8 like queries",
+    ),
+    "a second score without its prior": ({"scores": ["cosine", "llr"]}, "scores: llr: prior_var must be given; pe.fi"),
+    "a second score of other kinds": ({"scores": ["cosine", "nivmf"]}, "scores: nivmf: cannot score normal_isotropi"),
+    "no score": ({"scores": 3}, "scores is int, expected names or scores"),
+    "no metric": ({"metrics": {"x": 3}}, "metrics has int for 'x', expected a function"),
+    "no metrics": ({"metrics": [3]}, "metrics is list, expected functions by name"),
+    "a seed below 0": ({"seed": -1}, "seed is -1, expected 0 .. 9223372036854775807"),
+    "no seed": ({"seed": 1.5}, "seed must be an integer, got float"),
+    "a prior in words": ({"p_target": "x"}, "p_target is x, expected a probability between 0 and 1, such as 0.01"),
+}
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_arguments_are_refused_before_any_work(case, monkeypatch):
+    def work(*_, **__):
+        pytest.fail("work was done")
+
+    for name in ("answered", "of_pairs", "verification_pairs", "Resamples"):
+        monkeypatch.setattr(sys.modules["peaccel.evaluation.evaluate"], name, work)
+    (d, labels), (changes, message) = items(), EARLY[case]
+    given = {"queries": d, "gallery": None, "labels": labels, **changes}
+    if given["gallery"] is not None:
+        given["labels"] = labels, labels[: len(given["gallery"])]
+    with pytest.raises((ValueError, TypeError), match=f"^evaluate: {re.escape(message)}"):
+        pe.evaluate(**given)
+
+
+def test_a_quality_may_be_learned():
+    d, labels = items()
+    quality = np.arange(180.0)
+    learned = torch.tensor(quality, requires_grad=True)
+    assert pe.evaluate(d, None, labels, quality=learned) == pe.evaluate(d, None, labels, quality=quality)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -121,7 +121,10 @@ WRONG = [
         lambda: pe.fit_match_probability(S, YES, S[:2]),
         "fit_match_probability: confidences have shape (2,) and dtype fl",
     ),
-    (lambda: pe.fit_match_probability(S * np.nan, YES), "fit_match_probability: scores are not finite in place 0"),
+    (
+        lambda: pe.fit_match_probability(S * np.nan, YES),
+        "fit_match_probability: 6 of the 6 numbers of scores are NaN or infin",
+    ),
     (
         lambda: pe.LogisticProbability(0.0, (1.0, 2.0))(S),
         "fit_match_probability: fitted with 1 confidences beside scores, got 0",

@@ -517,7 +517,7 @@ WRONG = [
     ),
     (
         lambda: pe.learn_then_test(S * np.inf, YES, np.arange(6), 0.1),
-        "learn_then_test: confidence are not finite in place 0",
+        "learn_then_test: 1 of the 6 numbers of confidence are NaN or -inf, first in row 0; no answer",
     ),
     (lambda: pe.limit_false_matches(S, 2.0), "limit_false_matches: alpha is 2.0, expected a number between 0 and 1"),
     (lambda: pe.limit_false_matches([], 0.1), "limit_false_matches: scores have shape (0,) and dtype float64, expec"),

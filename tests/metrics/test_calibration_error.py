@@ -207,7 +207,10 @@ def test_confidences_that_need_no_training():
             lambda: metrics.calibration_error([1, 2], [1, 2]),
             r"^calibration_error: values span 1..2, expected \[0, 1",
         ),
-        (lambda: metrics.calibration_error([1], [math.inf]), r"1 of the 1 numbers of confidence are NaN or infinite$"),
+        (
+            lambda: metrics.calibration_error([1], [math.inf]),
+            r"1 of the 1 numbers of confidence are NaN or infinite, first in row 0; 'minmax' divides by their span$",
+        ),
         (
             lambda: metrics.calibration_error([1, 1], [1]),
             r"^calibration_error: confidence has shape \(1,\), expected \(2",
@@ -232,7 +235,10 @@ def test_confidences_that_need_no_training():
             lambda: metrics.spearman([1, 2], [1]),
             r"^spearman: confidence has shape \(1,\), expected \(2,\) like quality$",
         ),
-        (lambda: metrics.spearman([1, math.nan], [1, 2]), r"^spearman: 1 of the 2 numbers of quality are NaN$"),
+        (
+            lambda: metrics.spearman([1, math.nan], [1, 2]),
+            r"^spearman: 1 of the 2 numbers of quality are NaN, first in row 1$",
+        ),
         (lambda: metrics.cropped_less_confident([1], [1, 2]), r"^cropped_less_confident: cropped has shape \(2,\)"),
         (lambda: metrics.precision_recall_auc([], [[1]]), r"^precision_recall_auc: relevant_scores has shape \(0,\)"),
         (
@@ -248,10 +254,16 @@ def test_confidences_that_need_no_training():
             lambda: metrics.novelty_detection([], [1]),
             r"^novelty_detection: known has shape \(0,\), expected \(N,\) with",
         ),
-        (lambda: metrics.novelty_detection([1], [math.inf]), r"1 of the 1 numbers of novel are NaN or infinite$"),
+        (
+            lambda: metrics.novelty_detection([1], [math.inf]),
+            r"1 of the 1 numbers of novel are NaN or infinite, first in row 0; bins are",
+        ),
         (lambda: metrics.novelty_detection([1], [1], bins=0), r"^novelty_detection: bins is 0, expected at least 1$"),
         (lambda: metrics.nmi([[1.0]], [1, 2]), r"^nmi: labels has shape \(2,\), expected \(1,\) like embeddings$"),
-        (lambda: metrics.nmi([[math.nan]], [1]), r"^nmi: 1 of the 1 numbers of embeddings are NaN or infinite$"),
+        (
+            lambda: metrics.nmi([[math.nan]], [1]),
+            r"^nmi: 1 of the 1 numbers of embeddings are NaN or infinite, first in row 0; they",
+        ),
         (
             lambda: metrics.norm_confidence([[0.6, 0.8], [0, 1]]),
             r"^norm_confidence: embeddings have unit length, expecte",
@@ -265,8 +277,14 @@ def test_confidences_that_need_no_training():
             lambda: metrics.margin_confidence([[2, 1], [1, 2]]),
             r"^margin_confidence: scores of query 1 rise, expected the",
         ),
-        (lambda: metrics.spread_confidence([[1, -math.inf]]), r"1 of the 2 numbers of scores are NaN or infinite$"),
-        (lambda: metrics.margin_confidence([[1, -math.inf]]), r"1 of the 2 numbers of scores are NaN or infinite$"),
+        (
+            lambda: metrics.spread_confidence([[1, math.inf]]),
+            r"1 of the 2 numbers of scores are NaN or infinite, first in row 0; so",
+        ),
+        (
+            lambda: metrics.margin_confidence([[1, -math.inf]]),
+            r"1 of the 2 numbers of scores are NaN or -inf, first in row 0; such",
+        ),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -106,15 +106,24 @@ def test_the_share_of_mates_within_a_rank_is_recall():
     [
         (lambda: metrics.open_set([], [1]), r"^open_set: mated has shape \(0,\), expected \(N,\) with N > 0$"),
         (lambda: metrics.open_set([1], []), r"^open_set: non_mated has shape \(0,\), expected"),
-        (lambda: metrics.open_set([1, INF], [1]), "^open_set: 1 of the 2 numbers of mated are inf, expected less$"),
-        (lambda: metrics.open_set([1], [math.nan]), "^open_set: 1 of the 1 numbers of non_mated are NaN$"),
+        (
+            lambda: metrics.open_set([1, math.nan], [1]),
+            "^open_set: 1 of the 2 numbers of mated are NaN, first in row 1$",
+        ),
+        (
+            lambda: metrics.open_set([1], [math.nan]),
+            "^open_set: 1 of the 1 numbers of non_mated are NaN, first in row 0$",
+        ),
         (lambda: metrics.open_set([1], [1]).at_fpir(1.5), r"^at_fpir: fpir is 1.5, expected \[0, 1\]$"),
         (lambda: metrics.open_set([1], [1]).at_fpir(math.nan), r"^at_fpir: fpir is nan, expected \[0, 1\]$"),
         (lambda: metrics.open_set([1], [1]).at_threshold(math.nan), "^at_threshold: threshold is NaN, expected a num"),
         (lambda: metrics.mate_scores([[1, 2]], [[1]]), r"^mate_scores: relevant has shape \(1, 1\), expected \(1, 2\)"),
         (lambda: metrics.mate_scores([[1]], [[2]]), "^mate_scores: relevant has numbers other than 0 and 1, expected"),
         (lambda: metrics.mate_scores([[1]], [[1]], 0), "^mate_scores: rank is 0, expected at least 1$"),
-        (lambda: metrics.mate_scores([[math.nan]], [[1]]), "^mate_scores: 1 of the 1 numbers of scores are NaN$"),
+        (
+            lambda: metrics.mate_scores([[math.nan]], [[1]]),
+            "^mate_scores: 1 of the 1 numbers of scores are NaN, first in row 0$",
+        ),
     ],
 )
 def test_what_is_refused(call, message):

@@ -202,7 +202,10 @@ def test_where_a_class_is_gone_the_rate_and_the_areas_are_nan():
             lambda: metrics.rejection_curve([1, math.nan], [1, 2], [0]),
             r"^rejection_curve: 1 of the 2 numbers of values",
         ),
-        (lambda: metrics.rejection_curve([1, 0], [1, math.nan], [0]), r"1 of the 2 numbers of confidence are NaN$"),
+        (
+            lambda: metrics.rejection_curve([1, 0], [1, math.nan], [0]),
+            r"1 of the 2 numbers of confidence are NaN, first in row 1$",
+        ),
         (
             lambda: metrics.rejection_curve([1, 0], [1, 2], []),
             r"^rejection_curve: shares has shape \(0,\), expected \(S,",
@@ -229,7 +232,10 @@ def test_where_a_class_is_gone_the_rate_and_the_areas_are_nan():
             r"^pair_uncertainty: first has -2, expected positive numbers",
         ),
         (lambda: metrics.pair_uncertainty([1], [0]), r"^pair_uncertainty: second has 0, expected positive numbers"),
-        (lambda: metrics.pair_uncertainty([1], [math.inf]), r"1 of the 1 numbers of second are NaN or infinite$"),
+        (
+            lambda: metrics.pair_uncertainty([1], [math.inf]),
+            r"1 of the 1 numbers of second are NaN or infinite, first in row 0; so",
+        ),
         (
             lambda: metrics.pair_uncertainty([1], [1], "sum"),
             r"^pair_uncertainty: rule is 'sum', expected one of geometri",

@@ -303,8 +303,11 @@ def test_truncated_rows_are_as_many_as_fit():
             lambda: metrics.verification_accuracy([1, 2], [1, 0], math.nan),
             r"accuracy: threshold is NaN, expected a num",
         ),
-        (lambda: metrics.roc_auc([1, math.nan], [1, 0]), r"1 of the 2 numbers of scores are NaN or infinite$"),
-        (lambda: metrics.best_threshold([1, math.inf], [1, 0]), r"1 of the 2 numbers of scores are NaN or infinite$"),
+        (lambda: metrics.roc_auc([1, math.nan], [1, 0]), r"1 of the 2 numbers of scores are NaN, first in row 1$"),
+        (
+            lambda: metrics.best_threshold([1, math.nan], [1, 0]),
+            r"1 of the 2 numbers of scores are NaN, first in row 1$",
+        ),
         (lambda: metrics.best_threshold([1, 2], [1, 2]), r"^best_threshold: same has 2, expected only 0 and 1"),
         (
             lambda: metrics.best_threshold([], []),

@@ -128,6 +128,7 @@ def test_gradients_of_a_matrix_and_halves():
 
 FINE = np.array([[0.0, 1.0], [2.0, 5.0]])
 RANKING = pe.Ranking(np.zeros((2, 2)), np.array([[0, 1], [1, 0]]))
+FEW = pe.Point(np.eye(3))
 
 
 @pytest.mark.parametrize(
@@ -145,9 +146,25 @@ RANKING = pe.Ranking(np.zeros((2, 2)), np.array([[0, 1], [1, 0]]))
             FINE,
             {"queries": np.where(FINE == 2, -np.inf, FINE)},
             ValueError,
-            "queries is not finite in row 1; was k more",
+            "queries has -inf in row 1; was k more than the cohort has?",
         ),
         (FINE, {"queries": np.where(FINE < 2, 0.1, FINE)}, ValueError, "queries is one number in row 0, whose devi"),
+        (FINE, {"queries": FINE, "cohort": FEW}, TypeError, "cohort names the norm of a Ranking, got scores of ndarr"),
+        (RANKING, {"queries": RANKING, "cohort": FINE}, TypeError, "cohort must be a distribution, got ndarray"),
+        (RANKING, {"queries": FINE, "cohort": FEW}, TypeError, "queries beside cohort is ndarray, expected a Ranking"),
+        (RANKING, {"queries": RANKING, "cohort": FEW[:1]}, ValueError, "ids of queries are not 0 .. 0, rows of coho"),
+        (
+            RANKING,
+            {"queries": RANKING, "gallery": pe.search(FEW, FEW, 3), "cohort": FEW},
+            ValueError,
+            "queries and gallery have the nearest [2, 3] of cohort, expected as many",
+        ),
+        (
+            pe.search(FEW, FEW, 3),
+            {"queries": pe.search(FEW, FEW, 3, "neg_sq_l2")},
+            ValueError,
+            "queries has scores of neg_sq_l2, expected cosine like scores",
+        ),
         (FINE, {"queries": torch.tensor(FINE)}, TypeError, "queries is a torch tensor on cpu, expected a numpy array"),
     ],
 )

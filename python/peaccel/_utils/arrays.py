@@ -28,6 +28,7 @@ __all__ = [
     "as_numpy",
     "as_stored",
     "bfloat16",
+    "bounded",
     "cast",
     "device_of",
     "dtype_name",
@@ -46,6 +47,7 @@ __all__ = [
     "quiet",
     "repeated",
     "replaced",
+    "require_numbers",
     "require_same_kind",
     "widened",
 ]
@@ -366,6 +368,31 @@ def array_from(owner: str, name: str, x: Any, dtype: Any = None) -> np.ndarray[A
         return np.asarray(x, dtype)
     except NotArrayError as error:
         raise NotArrayError(f"{owner}: {name}: {error}") from None
+
+
+def require_numbers(owner: str, name: str, x: Numpy, *, finite: str = "", above: str = "") -> None:
+    """Refuse NaN. What ranks numbers takes infinite ones: +inf is the score of an exact copy, the best of all.
+
+    What cannot take them says why: `finite` where it computes with the size of numbers, `above` where it cannot take
+    minus infinity.
+    """
+    bad = ~np.isfinite(x) if finite else np.isnan(x) | (x == -np.inf) if above else np.isnan(x)
+    if bad.any():
+        what = "NaN or infinite" if finite else "NaN or -inf" if above else "NaN"
+        reason = f"; {finite or above}" if finite or above else ""
+        row = int(np.argwhere(bad)[0][0])
+        raise ValueError(
+            f"{owner}: {bad.sum()} of the {x.size} numbers of {name} are {what}, first in row {row}{reason}"
+        )
+
+
+def bounded(x: Numpy, dtype: Any = np.float64) -> Numpy:
+    """Infinite numbers as the greatest ones of the dtype in which they were computed, above which a threshold may lie.
+
+    Numbers of what is no floating-point dtype are none.
+    """
+    greatest = float(np.finfo(dtype if np.dtype(dtype).kind == "f" else np.float64).max)
+    return np.clip(x, -greatest, greatest)
 
 
 def require_same_kind(owner: str, name: str, x: Array, like: str, other: Array) -> None:

@@ -79,7 +79,10 @@ def main(arguments: Sequence[str]) -> None:
         threshold = task.above if accept is None else accept.threshold
         assert threshold is not None
         found = duplicates(inputs.gallery, threshold, inputs.score, most=task.most)
-        first, second, scores = found.queries, found.ids, found.scores
+        kept = (
+            slice(None) if accept is None else accept(found.scores)
+        )  # one that promises nothing accepts no copy either
+        first, second, scores = found.queries[kept], found.ids[kept], found.scores[kept]
     seconds = perf_counter() - start
     _write(task.out, dict(zip(PAIR, (inputs.named(first), inputs.named(second), scores), strict=True)))
     unknown = accept is not None and not accept.score

@@ -16,6 +16,7 @@ from peaccel._utils.arrays import (
     dtype_name,
     is_torch,
     on_host,
+    require_numbers,
     require_same_kind,
 )
 from peaccel._utils.labels import classes_of, plain, truths
@@ -27,10 +28,10 @@ __all__ = [
     "NORMALS",
     "checked_candidates",
     "checked_k",
+    "checked_numbers",
     "class_numbers",
     "compute_dtype",
     "converted",
-    "finite_numbers",
     "flags",
     "order",
     "plural",
@@ -153,8 +154,8 @@ def checked_candidates(owner: str, mu: Array, candidates: Array) -> Array:
 # -- numbers of pairs and answers --------------------------------------------------------------------------------------
 
 
-def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> Array:
-    """[P] finite numbers as float64, at least one."""
+def checked_numbers(owner: str, name: str, x: Any, length: int | None = None, **reasons: str) -> Array:
+    """[P] numbers as float64, at least one; NaN, and what `require_numbers` has a reason to refuse, are refused."""
     found = on_host(x, owner, name)
     if found.ndim != 1 or found.dtype.kind not in "fiu" or not len(found) or length not in (None, len(found)):
         expected = f"({'P' if length is None else length},)"
@@ -162,8 +163,7 @@ def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> 
             f"{owner}: {name} have shape {found.shape} and dtype {found.dtype}, expected numbers {expected}"
         )
     found = found.astype(np.float64)
-    if not np.isfinite(found).all():
-        raise ValueError(f"{owner}: {name} are not finite in place {int(np.argmin(np.isfinite(found)))}")
+    require_numbers(owner, name, found, **reasons)
     return found
 
 

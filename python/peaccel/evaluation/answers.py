@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel import scores
-from peaccel._utils.arrays import is_torch, on_host
+from peaccel._utils.arrays import is_torch, on_host, require_same_kind
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
+from peaccel.distributions.checks import require_distribution
 from peaccel.evaluation.columns import Metric
 from peaccel.metrics import Relevance
 from peaccel.metrics._judged_ranking import drop_self
@@ -30,6 +31,8 @@ __all__ = [
     "as_truth",
     "numbers",
     "of_pairs",
+    "require_items",
+    "require_sides",
     "warn_of_copies",
 ]
 
@@ -44,10 +47,43 @@ def as_scores(owner: str, named: str | Score | Sequence[str | Score] | None, kin
     """One score, or several, by their names or themselves; by default those of `DEFAULT` that take these kinds."""
     if named is None:
         return [score for score in map(scores.get, DEFAULT) if kinds in score.pairs] or [scores.get(DEFAULT[0])]
+    if not isinstance(named, str | Score | Iterable):
+        raise TypeError(f"{owner}: scores is {type(named).__name__}, expected names or scores")
     found = [scores.get(score) for score in ([named] if isinstance(named, str | Score) else named)]
     if not found:
         raise ValueError(f"{owner}: scores is empty, expected at least one")
     return found
+
+
+def require_items(owner: str, **sides: Distribution | None) -> None:
+    """Refuse anything but distributions, some of which may not be there."""
+    for name, d in sides.items():
+        if d is not None:
+            require_distribution(owner, name, d)
+
+
+def require_sides(
+    owner: str,
+    queries: Distribution,
+    gallery: Distribution | None,
+    named: Sequence[Score],
+    argument: str = "scores",
+) -> None:
+    """Refuse, before any work, a gallery of another dim or kind of array, and scores that do not take these items or
+    lack a parameter.
+    """
+    items = queries if gallery is None else gallery
+    require_same_kind(owner, "gallery", items.mu, "queries", queries.mu)
+    if items.dim != queries.dim:
+        raise ValueError(f"{owner}: dim of gallery is {items.dim}, expected {queries.dim} like queries")
+    for score in named:
+        try:
+            pair = score.pair(queries.kind, items.kind)
+            for inputs, d in ((pair.query, queries), (pair.gallery, items)):
+                inputs(d[:1], score.params)
+            pair.shared(items.mu[:1], score.params)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{owner}: {argument}: {error}") from None
 
 
 def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Relation:

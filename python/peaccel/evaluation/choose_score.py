@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -15,14 +16,14 @@ from peaccel import metrics, retrieval
 from peaccel._utils.arrays import on_host, quiet
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.progress_bar import ProgressBar
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher, concat
-from peaccel.distributions.confidence import confidence
-from peaccel.evaluation.answers import answered, as_truth, of_pairs
+from peaccel.evaluation.answers import answered, as_truth, of_pairs, require_items
 from peaccel.evaluation.columns import Column, ranked, table
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples, TooFew, at_once, compared
-from peaccel.evaluation.separation import CountedAnswers, Separation
+from peaccel.evaluation.separation import CountedAnswers, Separation, learned
 from peaccel.evaluation.verified_pairs import AUC
 from peaccel.fits.calibrate import calibrate
 from peaccel.fits.fit_centre import fit_centre
@@ -293,14 +294,18 @@ def choose_score(
     'llr, calibrated'
     """
     owner = "choose_score"
+    seed, items = as_integer(owner, "seed", seed, *SEEDS), as_integer(owner, "items", items, 2, sys.maxsize)
+    require_items(owner, d=d, gallery=gallery)
     truth = as_truth(owner, labels, len(d), None if gallery is None else len(gallery))
     d, numbers, asked = _both_sides(d, gallery, truth)
     if isinstance(d, Point) and not np.isfinite(on_host(d.mu).astype(np.float64)).all():
         raise ValueError(f"{owner}: d or gallery holds numbers that are not finite: see validate()")
+    every = learned(owner, "d", d)
     rows, classes, sizes = _sampled(numbers, items, seed)
     halves, asked = _second_half(sizes, seed)[classes], asked[rows]
     fits = fit(d[rows[~halves]], classes[~halves], None if gallery is None else asked[~halves], seed)
     one, other = halves & asked, halves & ~asked
+    sure = None if every is None else every[rows[one]]
     sides = d[rows[one]], None if gallery is None else d[rows[other]]
     cohort = d[rows[~halves & (asked if gallery is None else ~asked)]] if isinstance(d, Point) else None
     forms = list(_forms(*sides, cohort, fits, draws, seed))
@@ -328,7 +333,7 @@ def choose_score(
         classes=len(np.unique(classes[one])),
         gallery=None if sides[1] is None else len(sides[1]),
         seed=seed,
-        **_compared(found, _learned(sides[0]), classes[one], seed),
+        **_compared(found, sure, classes[one], seed),
     )
 
 
@@ -359,16 +364,6 @@ class _Form(NamedTuple):
 def _twins(one: _Form, other: _Form) -> bool:
     """Whether two scores in their forms are one by two names."""
     return one.form == other.form and replace(one.score, name=other.score.name) == other.score
-
-
-def _learned(d: Distribution) -> NDArray[np.float64] | None:
-    """How sure the items are of themselves; a variance of 0 is as sure as can be."""
-    if isinstance(d, Point):
-        return None
-    sure = on_host(confidence(d)).astype(np.float64)
-    if np.isnan(sure).any():
-        raise ValueError("choose_score: d has an uncertainty that is NaN: see its validate()")
-    return _finite(sure)
 
 
 def _finite(x: NDArray[np.float64]) -> NDArray[np.float64]:

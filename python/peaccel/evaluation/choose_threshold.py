@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, scores
-from peaccel._utils.arrays import on_host
+from peaccel._utils.arrays import bounded, on_host
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
-from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, warn_of_copies
+from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
+from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, require_items, require_sides, warn_of_copies
 from peaccel.evaluation.compared_confidences import (
     FEWEST,
     Candidate,
@@ -112,7 +113,8 @@ def choose_threshold(
     try_centre
         Whether to try likewise, on that third, the items less the mean of their side (`fit_centre`).
     cohort
-        Items of nobody who is searched for, by which scores are normalised (adaptive S-norm, `normalise_scores`).
+        Items of nobody who is searched for, by which scores are normalised (adaptive S-norm). Scores of new queries are
+        to be normalised likewise: `normalise_scores` shows how, ``normalise_scores(..., cohort=cohort)``.
     seed
         Which query of a class is tested, which classes a confidence is chosen on, and the parts of the fitted
         probability.
@@ -154,20 +156,22 @@ def choose_threshold(
     (0.91, 300, '')
     """
     owner = "choose_threshold"
+    require_items(owner, queries=queries, gallery=gallery)
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
     named, asked = scores.get(score), _asked(owner, delta, wrong=wrong, fpir=fpir)
     kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
+    require_sides(owner, queries, gallery, [named], "score")
     units, mated = _units(owner, truth, fpir is not None and novel is None)
     apart = try_centre or kinds not in (("score",), ("margin",), ("class_margin",))
     some = third(owner, units, seed, FEWEST if apart else 0)
     of_others, some_others = None if mated.all() else units[~mated], some[~mated]
     if novel is not None:
         of_others, some_others = None if novel_labels is None else of_novel, third(owner, of_novel, seed)
-    classes = None
-    if kinds != ("score",) and not isinstance(labels, Relevance):
-        sides: Any = labels
-        classes = class_numbers(owner, "labels", sides if gallery is None else sides[1], truth.gallery)
+    if fpir is not None and apart and some_others.all():
+        raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(some_others)} are compared on")
+    classes = None if kinds == ("score",) else _classes(owner, labels, gallery, truth)
     centres = [None, fit_centre(queries[np.flatnonzero(some)], gallery)] if try_centre else [None]
     tried: list[Candidate] = []
     for centre in centres:
@@ -178,8 +182,6 @@ def choose_threshold(
         tried += candidates(owner, kinds, named, found.answers, found.alone, judged, some, centre, found.norm)
     chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
     judged = chosen.judged.part(~some, ~some_others) if apart else chosen.judged
-    if fpir is not None and not len(judged.others):
-        raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(some_others)} are compared on")
     return _chosen(
         judged,
         ("wrong", "fpir"),
@@ -220,7 +222,7 @@ def choose_pair_threshold(
     Parameters
     ----------
     scores
-        [P], higher = more similar, finite; of any model.
+        [P], higher = more similar; of any model. +inf counts as the greatest number, and is refused with p_target.
     match
         [P] booleans (or 0 and 1): whether a pair matches. Matches are to be as frequent as they will be.
     groups
@@ -249,7 +251,7 @@ def choose_pair_threshold(
     ------
     ValueError
         More than one of wrong, far and p_target, or one outside (0, 1); far where all pairs match, p_target where all
-        do or none; a cost not above 0; shapes disagree, NaN, fewer than two pairs or groups.
+        do or none; a cost not above 0; shapes disagree, NaN or -inf, fewer than two pairs or groups.
 
     Examples
     --------
@@ -260,10 +262,13 @@ def choose_pair_threshold(
     (2.5, 0.7)
     """
     owner = "choose_pair_threshold"
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     asked = _asked(owner, delta, wrong=wrong, far=far, p_target=p_target)
     require_prior(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
     raw = on_host(scores, owner, "scores")
-    pairs = finite_numbers(owner, "scores", raw)
+    finite = "" if p_target is None else "Cllr is a mean of them as log-likelihood ratios"
+    pairs = checked_numbers(owner, "scores", raw, above="no threshold accepts it", finite=finite)
+    pairs = bounded(pairs, raw.dtype)
     right = flags(owner, "match", match, (len(pairs),))
     units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", groups, len(pairs))
     kind = "pairs" if groups is None else "groups"
@@ -321,6 +326,14 @@ def _units(owner: str, truth: Relation, without_mate: bool) -> tuple[NDArray[np.
     if without_mate and mated.all():
         raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
     return units, mated
+
+
+def _classes(owner: str, labels: Any, gallery: Distribution | None, truth: Relation) -> NDArray[np.int64] | None:
+    """[G] the numbers of the classes of the gallery; None where pairs or places say what is right."""
+    if isinstance(labels, Relevance):
+        return None
+    numbers: NDArray[np.int64] = class_numbers(owner, "labels", labels if gallery is None else labels[1], truth.gallery)
+    return numbers
 
 
 class _Sides(NamedTuple):
@@ -404,7 +417,7 @@ def _in_dtype(owner: str, answers: Answers, score: Score) -> NDArray[Any]:
     if (found <= -GREAT).any():
         count = (found <= -GREAT).sum()
         raise ValueError(f"{owner}: the best score by {score.label} of {count} queries is -inf: nothing is like them")
-    return np.minimum(found, np.finfo(dtype).max).astype(dtype)
+    return bounded(found, dtype).astype(dtype)
 
 
 def _about(
@@ -554,7 +567,9 @@ def _histograms(x: JudgedAnswers, pairs: bool, apart: bool) -> tuple[tuple[float
         wrong = ~x.right if apart else ~x.right & x.matches
         kinds = {"right answers": x.scores[x.right], "wrong answers": x.scores[wrong], "without a mate": x.others}
     kinds = {name: found.astype(np.float64) for name, found in kinds.items() if len(found)}
-    low, high = np.quantile(np.concatenate(list(kinds.values())), [ENDS, 1 - ENDS])
+    every = np.concatenate(list(kinds.values()))
+    usual = every[np.abs(every) < np.finfo(x.scores.dtype).max]  # infinite ones, of copies, lie beyond the bins
+    low, high = np.quantile(usual if len(usual) else np.zeros(1), [ENDS, 1 - ENDS])
     edges = bin_edges(np.array([low, high]), BINS)
     counts = {name: np.histogram(np.clip(found, edges[0], edges[-1]), edges)[0] for name, found in kinds.items()}
     return tuple(edges.tolist()), {name: tuple(found.tolist()) for name, found in counts.items()}

@@ -10,16 +10,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, warn_of_copies
+from peaccel.evaluation.answers import (
+    Answers,
+    answered,
+    as_scores,
+    as_truth,
+    of_pairs,
+    require_items,
+    require_sides,
+    warn_of_copies,
+)
 from peaccel.evaluation.columns import Metric, ranked
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.identification import best_two, identified, novel_clusters
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.results import Evaluation, OpenSetResult, ScoreResult
-from peaccel.evaluation.separation import SHARES, CountedAnswers, Separation, by_name, judged
+from peaccel.evaluation.separation import SHARES, CountedAnswers, Separation, by_name, judged, learned
 from peaccel.evaluation.verified_pairs import P_TARGET, VerificationIntervals, verified
 from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
+from peaccel.metrics._numbers import as_numbers
 from peaccel.metrics._relation import Relation
 from peaccel.metrics.detection_cost import require_prior
 from peaccel.scores import Score
@@ -109,9 +120,9 @@ def evaluate(
     TypeError
         A score does not take these kinds.
     ValueError
-        Shapes disagree, no query can be answered, there is no score, k or p_target is out of range, a score, a metric
-        or a confidence that is not finite, novel queries of another kind or none, novel_labels of another length or
-        without novel, or as for `pe.search`.
+        Shapes disagree, no query can be answered, there is no score, or one without its parameters, k, p_target or seed
+        is out of range, a score, a quality, a metric or an uncertainty that is NaN, novel queries of another kind or
+        none, novel_labels of another length or without novel, or as for `pe.search`.
 
     References
     ----------
@@ -132,23 +143,23 @@ def evaluate(
     [('cosine', 0.47), ('llr:prior_var=1.0,prior_mean=0.0', 0.5)]
     """
     items = queries if gallery is None else gallery
+    require_items("evaluate", queries=queries, gallery=gallery)
+    seed = as_integer("evaluate", "seed", seed, *SEEDS)
     truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = as_scores("evaluate", scores, (queries.kind, items.kind))
     require_prior("evaluate", p_target)
     depths = _depths(k, len(items) - truth.leave_one_out)
-    if quality is not None and (shape := on_host(quality, "evaluate", "quality").shape) != (len(queries),):
-        raise ValueError(f"evaluate: quality has shape {shape}, expected ({len(queries)},) like queries")
+    qualities = None if quality is None else _qualities(quality, len(queries))
+    wanted = _wanted(metrics, depths)
     of_novel = novel_clusters("evaluate", novel, novel_labels, queries)
-    known = truth.sizes() > 0
-    if not known.any():
-        raise ValueError("evaluate: no query has an answer in the gallery")
+    require_sides("evaluate", queries, gallery, named)
+    _require_certain(queries=queries, novel=novel)
+    known = _answerable(truth)
     asked, same = _compared("evaluate", pairs, truth, seed)
     clusters = np.unique(np.concatenate([truth.clusters, truth.gallery_clusters]), return_inverse=True)[1]
     of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
     resamples = Resamples(of_queries[known], seed)
     of_both = Resamples(np.stack([of_queries[asked[:, 0]], of_items[asked[:, 1]]], 1), seed)
-    wanted: dict[Any, Metric] = {**ranked(ScoreResult), **{at: partial(hit_at_k, k=at) for at in depths}}
-    wanted |= {f"{GIVEN}{name}": metric for name, metric in (metrics or {}).items()}
     every: list[Answers] = []
     verifications: list[VerificationIntervals] = []
     for score in named:
@@ -172,7 +183,7 @@ def evaluate(
         novel_classes=None if novel_labels is None else len(np.unique(of_novel)),
         scores=_results(named, every, verifications, known, resamples),
         open_set=open_set,
-        confidences=tuple(judged(queries, every[0], quality, novel_ones, of_queries[known], resamples, seed)),
+        confidences=tuple(judged(queries, every[0], qualities, novel_ones, of_queries[known], resamples, seed)),
         shares=SHARES,
         seed=seed,
     )
@@ -240,6 +251,40 @@ def _identified(
         for score, answers, best in zip(named, every, found, strict=True)
     )
     return tuple(results), by_name(novel, found[0], seed + 1)
+
+
+def _qualities(quality: ArrayLike, count: int) -> NDArray[np.float64]:
+    """The quality of each query, after checks."""
+    found = as_numbers("evaluate", "quality", quality)
+    if len(found) != count:
+        raise ValueError(f"evaluate: quality has shape {found.shape}, expected ({count},) like queries")
+    return found
+
+
+def _answerable(truth: Relation) -> NDArray[np.bool_]:
+    """The queries [Q] that have an answer in the gallery."""
+    known: NDArray[np.bool_] = truth.sizes() > 0
+    if not known.any():
+        raise ValueError("evaluate: no query has an answer in the gallery")
+    return known
+
+
+def _require_certain(**sides: Distribution | None) -> None:
+    """Refuse queries whose uncertainty is NaN."""
+    for name, d in sides.items():
+        if d is not None:
+            learned("evaluate", name, d)
+
+
+def _wanted(metrics: Mapping[str, Metric] | None, depths: Sequence[int]) -> dict[Any, Metric]:
+    """By name or depth all metrics of rankings, of which those that the caller gave are told apart."""
+    if not isinstance(metrics, Mapping | None):
+        raise TypeError(f"evaluate: metrics is {type(metrics).__name__}, expected functions by name")
+    for name, metric in (metrics or {}).items():
+        if not callable(metric):
+            raise TypeError(f"evaluate: metrics has {type(metric).__name__} for {name!r}, expected a function")
+    by_depth: dict[Any, Metric] = {at: partial(hit_at_k, k=at) for at in depths}
+    return {**ranked(ScoreResult), **by_depth, **{f"{GIVEN}{name}": x for name, x in (metrics or {}).items()}}
 
 
 def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics
+from peaccel._utils.arrays import require_same_kind
 from peaccel.distributions import Distribution
+from peaccel.distributions.checks import require_distribution
 from peaccel.evaluation.answers import Answers, numbers
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 from peaccel.evaluation.results import OpenSetResult
@@ -33,9 +35,11 @@ def novel_clusters(
         if labels is not None:
             raise ValueError(f"{owner}: novel_labels are given without novel, expected both")
         return np.empty(0, np.int64)
+    require_distribution(owner, "novel", novel)
     if (novel.kind, novel.dim) != (queries.kind, queries.dim) or not len(novel):
         found, expected = (f"{d.kind} of dim {d.dim}" for d in (novel, queries))
         raise ValueError(f"{owner}: novel is {len(novel)} {found}, expected {expected} like queries, at least one")
+    require_same_kind(owner, "novel", novel.mu, "queries", queries.mu)
     if labels is None:
         return np.arange(len(novel))
     names = as_classes(owner, "novel_labels", labels)

@@ -14,7 +14,8 @@ from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
 from peaccel.distributions.fuse import fuse
 from peaccel.evaluation.answers import of_pairs
-from peaccel.retrieval.adaptive_norm import NEAREST, AdaptiveNorm
+from peaccel.retrieval.adaptive_norm import AdaptiveNorm
+from peaccel.retrieval.normalise_scores import NEAREST
 from peaccel.scores import Score
 
 __all__ = ["score_trials"]
@@ -106,10 +107,9 @@ def score_trials(
     if enrolment is not None:
         models = fuse(models, np.arange(len(sizes)).repeat(sizes), rule)
     queries, pairs = d[_rows(owner, "test", tested, known, "ids")], np.stack([of_test, of_enrol], 1)
+    norm = None if cohort is None else AdaptiveNorm(owner, models, cohort, named, k)
     found = of_pairs(owner, queries, models, pairs, named)
-    if cohort is None:
-        return found
-    return AdaptiveNorm(owner, models, cohort, named, k).of_pairs(found, queries, pairs)
+    return found if norm is None else norm.of_pairs(found, queries, pairs)
 
 
 def _names(owner: str, name: str, x: ArrayLike) -> NDArray[np.str_]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from peaccel import metrics
 from peaccel._utils.arrays import on_host
@@ -17,7 +17,7 @@ from peaccel.evaluation.intervals import Interval, Resamples, TooFew, ends
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.fits.fit_match_probability import fit_match_probability
 
-__all__ = ["SHARES", "CountedAnswers", "Separation", "by_name", "calibration", "judged", "probability"]
+__all__ = ["SHARES", "CountedAnswers", "Separation", "by_name", "calibration", "judged", "learned", "probability"]
 
 BEST = "score of the best"
 """The name of the confidence that every score has, which others must beat."""
@@ -37,7 +37,7 @@ LEVELS = 500
 def judged(
     queries: Distribution,
     answers: Answers,
-    quality: ArrayLike | None,
+    quality: NDArray[np.float64] | None,
     novel: dict[str, NDArray[np.float64]],
     clusters: NDArray[Any],
     resamples: Resamples,
@@ -60,7 +60,7 @@ def judged(
             *counted[name].rejection(),
             resamples.mean((p - right) ** 2),
             _calibration_error(p, right, of, resamples),
-            None if quality is None else metrics.spearman(np.asarray(quality)[known], confidence),
+            None if quality is None else metrics.spearman(quality[known], confidence),
             metrics.novelty_detection(-confidence, -novel[name]).auroc if name in novel else None,
             points,
             tuple(metrics.rejection_curve(right, confidence, SHARES).tolist()),
@@ -92,23 +92,28 @@ def _unit(mu: NDArray[Any]) -> bool:
     return bool(np.all(np.abs(np.linalg.norm(mu.astype(np.float64), axis=1) - 1) < 1e-3))
 
 
+def learned(owner: str, name: str, d: Distribution) -> NDArray[np.float64] | None:
+    """How sure the items are of themselves; None of points. A variance of 0 is as sure as can be."""
+    if isinstance(d, Point):
+        return None
+    with np.errstate(divide="ignore"):
+        sure: NDArray[np.float64] = on_host(of_items(d)).astype(np.float64)
+    if np.isnan(sure).any():
+        raise ValueError(f"{owner}: {name} has an uncertainty that is NaN: see its validate()")
+    return np.clip(sure, -GREAT, GREAT)
+
+
 def by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
     """The confidences of queries whose best two items have these scores, by name."""
     kinds: dict[str, Any] = {}
-    if not isinstance(d, Point):
-        with np.errstate(divide="ignore"):  # that of a variance of 0 is infinite
-            kinds["learned"] = np.clip(on_host(of_items(d)).astype(np.float64), -GREAT, GREAT)
+    if (sure := learned("evaluate", "queries", d)) is not None:
+        kinds["learned"] = sure
     if isinstance(d, Normal | Point) and not _unit(mu := on_host(d.mu)):
         kinds["norm of the mean"] = metrics.norm_confidence(mu)
     kinds[BEST] = metrics.top_score_confidence(scores)
     if (abs(scores) < GREAT).all():
         kinds["best less second"] = metrics.margin_confidence(scores)
     kinds["random"] = metrics.random_confidence(len(d), seed)
-    for name, values in kinds.items():
-        if not np.isfinite(values).all():
-            raise ValueError(
-                f"evaluate: the confidence {name!r} of {(~np.isfinite(values)).sum()} queries is not finite"
-            )
     return {name: np.asarray(x, np.float64) for name, x in kinds.items()}
 
 

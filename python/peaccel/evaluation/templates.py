@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.labels import classes_of
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
 from peaccel.distributions.fuse import fuse, rules
-from peaccel.evaluation.answers import as_scores, of_pairs
+from peaccel.evaluation.answers import as_scores, of_pairs, require_items, require_sides
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, save_json
@@ -132,7 +133,10 @@ def evaluate_templates(
     Maze et al., IARPA Janus Benchmark C, 2018; Kail et al., ScaleFace, 2022, supplement (rules of fusion).
     """
     owner = "evaluate_templates"
+    require_items(owner, d=d)
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     named = as_scores(owner, scores, (d.kind, d.kind))
+    require_sides(owner, d, None, named)
     known = (*rules(d.kind), BEST)
     wanted = rules(d.kind) if rule is None else (rule,) if isinstance(rule, str) else tuple(rule)
     for name in wanted:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, Numpy, on_host
+from peaccel._utils.arrays import Array, Numpy, on_host, require_numbers
 from peaccel._utils.labels import classes_of
 from peaccel._utils.suggestions import unknown
 
@@ -54,15 +54,15 @@ def answer_confidence(ranking: RankedAnswers, kind: str = "score", labels: Array
 
     Returns
     -------
-    [Q], float64.
+    [Q], float64; a margin of an exact copy, whose score is inf, is inf, or 0 to another copy.
 
     Raises
     ------
     TypeError
         ranking is no ranking.
     ValueError
-        An unknown kind; no labels, or of another shape; scores that are not finite; a query that meets no other item,
-        or no other class.
+        An unknown kind; no labels, or of another shape; scores that are NaN, or a best one of -inf; a query that meets
+        no other item, or no other class.
 
     Examples
     --------
@@ -95,11 +95,11 @@ def answer_confidence(ranking: RankedAnswers, kind: str = "score", labels: Array
             f"{owner}: query {missing.argmax()} of ranking meets no other {what} among its {scores.shape[1]} items, "
             f"which a {kind} needs; search with a greater k"
         )
-    both = scores[:, 0], np.take_along_axis(scores, others.argmax(1)[:, None], 1)[:, 0]
-    lost = ~(np.isfinite(both[0]) & np.isfinite(both[1]))
-    if lost.any():
-        raise ValueError(f"{owner}: scores of ranking are not finite for query {lost.argmax()}, which has no {kind}")
-    return np.asarray(both[0] - both[1])
+    best, next_best = scores[:, 0], np.take_along_axis(scores, others.argmax(1)[:, None], 1)[:, 0]
+    require_numbers(owner, "scores of ranking", np.stack([best, next_best], 1))
+    require_numbers(owner, "best scores of ranking", best, above=f"what nothing is like has no {kind}")
+    with np.errstate(invalid="ignore"):
+        return np.where(best == next_best, 0.0, best - next_best)
 
 
 def _classes(owner: str, ids: Array, labels: Any) -> Array:

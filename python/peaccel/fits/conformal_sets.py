@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import on_host, quiet
+from peaccel._utils.arrays import on_host, quiet, require_numbers
 from peaccel.distributions.checks import class_numbers, flags, require_shares
-from peaccel.fits.records import ConformalSets
+from peaccel.fits.records import ConformalSets, behind_best
 
 __all__ = ["conformal_sets"]
 
@@ -96,7 +96,7 @@ def conformal_sets(
         row = int(np.argmax(right.any(1) & ~counts))
         raise ValueError(f"{owner}: query {row} has a right answer and is not answerable")
     groups = class_numbers(owner, "classes", classes, q)
-    gaps = np.where(right, best_first[:, :1] - best_first, math.inf).min(1)
+    gaps = np.where(right, behind_best(best_first), math.inf).min(1)
     if of == "all":
         gaps = np.where(counts, gaps, -math.inf)
     elif not counts.any():
@@ -117,7 +117,9 @@ def _falling(owner: str, scores: Any) -> np.ndarray[Any, Any]:
     if found.ndim != 2 or found.dtype.kind not in "fiu" or not found.size:
         raise ValueError(f"{owner}: scores have shape {found.shape} and dtype {found.dtype}, expected numbers (Q, K)")
     found = found.astype(np.float64)
-    bad = ~np.isfinite(found[:, 0]) | np.isnan(found).any(1) | (found[:, 1:] > found[:, :-1]).any(1)
-    if bad.any():
-        raise ValueError(f"{owner}: scores of query {int(np.argmax(bad))} rise or are not finite, expected best first")
+    require_numbers(owner, "scores", found)
+    require_numbers(owner, "scores[:, 0]", found[:, 0], above="no answer was found")
+    rise = (found[:, 1:] > found[:, :-1]).any(1)
+    if rise.any():
+        raise ValueError(f"{owner}: scores of query {int(np.argmax(rise))} rise, expected best first")
     return found

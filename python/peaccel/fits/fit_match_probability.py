@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, quiet
-from peaccel.distributions.checks import finite_numbers, flags
+from peaccel._utils.arrays import Array, bounded, quiet
+from peaccel.distributions.checks import checked_numbers, flags
 from peaccel.fits.records import IsotonicProbability, LogisticProbability
 
 __all__ = ["fit_match_probability"]
@@ -28,8 +28,8 @@ def fit_match_probability(
     Parameters
     ----------
     scores
-        [P], any score, finite. Of held-out pairs, in the proportion of same to different in which pairs will come: of
-        top-1 answers, for a probability that a top-1 answer is right. Other proportions shift the bias.
+        [P], any score, finite for "logistic". Of held-out pairs, in the proportion of same to different in which pairs
+        will come: of top-1 answers, for a probability that a top-1 answer is right. Other proportions shift the bias.
     labels
         [P] booleans (or 0 and 1): whether a pair is of one identity; some are and some are not.
     confidences
@@ -45,7 +45,8 @@ def fit_match_probability(
     Raises
     ------
     ValueError
-        Another method, isotonic with confidences, wrong shapes or dtypes, NaN, labels of one kind only.
+        Another method, isotonic with confidences, wrong shapes or dtypes, NaN, infinite numbers for "logistic", labels
+        of one kind only.
 
     References
     ----------
@@ -64,13 +65,14 @@ def fit_match_probability(
         raise ValueError(f"{owner}: method is {method!r}, expected 'logistic' or 'isotonic'")
     if method == "isotonic" and confidences:
         raise ValueError(f"{owner}: confidences are given, which isotonic does not take")
-    inputs = [finite_numbers(owner, "scores", scores)]
-    inputs += [finite_numbers(owner, "confidences", x, len(inputs[0])) for x in confidences]
+    reason = "a logistic function computes with their size" if method == "logistic" else ""
+    inputs = [checked_numbers(owner, "scores", scores, finite=reason)]
+    inputs += [checked_numbers(owner, "confidences", x, len(inputs[0]), finite=reason) for x in confidences]
     same = flags(owner, "labels", labels, (len(inputs[0]),))
     if same.all() or not same.any():
         raise ValueError(f"{owner}: labels name {same.sum()} same of {len(same)} pairs, expected some and not all")
     if method == "isotonic":
-        return _isotonic(inputs[0], same)
+        return _isotonic(bounded(inputs[0]), same)
     for name, x in zip(("scores", *["confidences"] * len(confidences)), inputs, strict=True):
         if not (np.ptp(x) == 0 or 1e-150 < np.ptp(x) < 1e150):
             raise ValueError(f"{owner}: {name} span {np.ptp(x):g}, expected 0, or 1e-150 to 1e150")

@@ -12,8 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, on_host
-from peaccel.distributions.checks import class_numbers, finite_numbers, flags, require_shares
+from peaccel._utils.arrays import Array, bounded, on_host
+from peaccel._utils.seeds import SEEDS, as_integer
+from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
 from peaccel.fits.answer_confidence import RankedAnswers
 from peaccel.fits.records import FalseMatchLimit, Selection, fewest
 from peaccel.metrics.verification import warn_if_reversed
@@ -49,9 +50,10 @@ def learn_then_test(
     Parameters
     ----------
     confidence
-        [Q], higher is surer: of the top-1 answers to queries of held-out classes; `pe.confidence` of the queries, the
-        score, the probability of `fit_match_probability`, ... Or the ranking of one, [Q, 1], that gave these answers:
-        the threshold then refuses rankings of other scores.
+        [Q], higher is surer, +inf of exact copies: of the top-1 answers to queries of held-out classes; `pe.confidence`
+        of the queries, the score, the probability of `fit_match_probability`, ... Or the ranking that gave these
+        answers, [Q, 1], longer where `normalise_scores` has put it in order: the threshold then refuses rankings of
+        other scores.
     correct
         [Q] booleans (or 0 and 1): whether the answer is right.
     classes
@@ -73,7 +75,8 @@ def learn_then_test(
     Raises
     ------
     ValueError
-        alpha or delta outside (0, 1), wrong shapes or dtypes, NaN, fewer than two classes.
+        alpha or delta outside (0, 1), wrong shapes or dtypes, NaN or -inf, as where a query has no answer, fewer than
+        two classes.
 
     Warns
     -----
@@ -124,9 +127,11 @@ def learn_then_test(
     [False, True]
     """
     owner = "learn_then_test"
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
     confidence, known = _of_ranking(owner, "confidence", confidence)
-    sure = finite_numbers(owner, "confidence", confidence)
+    sure = checked_numbers(owner, "confidence", confidence, above="no answer was found, or no threshold accepts it")
+    sure = bounded(sure, _dtype_of(confidence))
     wrong = ~flags(owner, "correct", correct, (len(sure),))
     one = _one_of_each(owner, "classes", classes, len(sure), seed)
     if len(one) < 2:
@@ -172,8 +177,9 @@ def limit_false_matches(
     Parameters
     ----------
     scores
-        [N]: the best score of each search whose subject is not in the gallery, higher = more similar. Or the ranking of
-        one, [N, 1], of these searches: the threshold then refuses rankings of other scores.
+        [N]: the best score of each search whose subject is not in the gallery, higher = more similar, -inf where it
+        found nothing. Or the ranking of these searches, [N, 1], longer where `normalise_scores` has put it in order:
+        the threshold then refuses rankings of other scores.
     alpha
         In (0, 1): the share of such searches that may return anything, the false positive identification rate (FPIR).
     delta
@@ -221,11 +227,12 @@ def limit_false_matches(
     [False, True]
     """
     owner = "limit_false_matches"
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")
     scores, known = _of_ranking(owner, "scores", scores)
-    found = finite_numbers(owner, "scores", scores)
+    found = bounded(checked_numbers(owner, "scores", scores), _dtype_of(scores))
     if groups is not None and each == "one":
         found = found[_one_of_each(owner, "groups", groups, len(found), seed)]
     elif groups is not None:
@@ -298,7 +305,7 @@ def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
     """The best scores of a ranking, and what they are scores of; other numbers as they are."""
     if not hasattr(x, "scores"):
         return x, {}
-    if (k := x.scores.shape[1]) != 1:
+    if (k := x.scores.shape[1]) != 1 and not getattr(x, "normalisation", ""):
         raise ValueError(f"{owner}: {name} is a ranking of {k}, expected one of the best answer of each query")
     score = getattr(x, "score", None)
     return x.scores[:, 0], {} if score is None else {"score": score.fingerprint, "normalisation": x.normalisation}
@@ -313,6 +320,12 @@ def _one_of_each(owner: str, name: str, classes: Array, length: int, seed: int) 
 
 def _above(value: float, like: Any) -> float:
     """The next greater number in the dtype in which numbers were given, so that it parts them in that dtype too."""
-    dtype = np.asarray(on_host(like, "thresholds", "values")).dtype
-    dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-    return float(np.nextafter(dtype.type(value), dtype.type(math.inf)))
+    dtype = _dtype_of(like)
+    with np.errstate(over="ignore"):  # above the greatest is infinity, which accepts nothing
+        return float(np.nextafter(dtype.type(value), dtype.type(math.inf)))
+
+
+def _dtype_of(x: Any) -> np.dtype[Any]:
+    """The floating-point dtype in which numbers were given; float64 where they are of another kind."""
+    dtype = np.asarray(on_host(x, "thresholds", "values")).dtype
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)

@@ -27,6 +27,7 @@ __all__ = [
     "Prior",
     "Selection",
     "Threshold",
+    "behind_best",
     "fewest",
 ]
 
@@ -186,6 +187,7 @@ class LogisticProbability:
     bias: float
     weights: tuple[float, ...]
 
+    @quiet
     def __call__(self, scores: Any, *confidences: Any) -> Numpy:
         """Probabilities, float64, of scores of any shape, and as many confidences as were fitted, which broadcast.
 
@@ -296,11 +298,16 @@ class Threshold:
         """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
         if hasattr(values, "scores"):
             return self.select(values, labels=labels)
-        return _numbers(values) >= self.threshold
+        return _numbers(values) >= self._least
 
     def __str__(self) -> str:
         """The rule of acceptance, without a promise."""
         return f"accept {self.of} from a {self.score or 'score'} of {self.threshold:.6g} on"
+
+    @property
+    def _least(self) -> float:
+        """The threshold; NaN in place of inf, which nothing is to reach, the infinite score of a copy neither."""
+        return math.nan if self.threshold == math.inf else self.threshold
 
     @property
     def of_classes(self) -> bool:
@@ -352,7 +359,10 @@ class Threshold:
             for name, norm in ((self.score, self.normalisation), (score.fingerprint, normalisation))
         )
         if got != expected:
-            raise ValueError(f"{owner}: the threshold is of {expected}, and scores are of {got}; choose one of these")
+            what = f"the threshold is of {expected}, and scores are of {got}"
+            if normalisation and normalisation in self.normalisation:
+                what += " of some cohort (see cohort= of normalise_scores)"
+            raise ValueError(f"{owner}: {what}; choose one of these")
 
     def confidence_of(self, ranking: RankedAnswers, labels: ArrayLike | None = None) -> Numpy:
         """The number [Q] that the threshold is of, of the best answer to each query; labels as `answer_confidence`."""
@@ -369,8 +379,9 @@ class Threshold:
         ----------
         ranking
             A `pe.Ranking`, whose scores the threshold is of. Where both are known to be of different scores it is
-            refused. What a `Selection` promises is of the best answer of each query: of a ranking of one; where the
-            threshold is of a margin, of a longer one, of which the best answers are returned.
+            refused. What a `Selection` promises is of the best answer of each query: of a ranking of one. The best
+            answers are returned of a longer one too where the threshold is of a margin, or where scores are normalised,
+            after which another item is the best.
         confidence
             [Q], where the threshold is of another confidence than the ranking tells, such as one of the queries: of a
             query that is refused all answers are.
@@ -393,15 +404,17 @@ class Threshold:
             what = f"{type(ranking).__name__} of scores {tuple(scores.shape)}, expected a pe.Ranking, [Q, k]"
             raise ValueError(f"accept: ranking is a {what}; pe.search_above takes the threshold itself")
         if confidence is None:
-            known = getattr(ranking, "score", None), scores.shape[1], getattr(ranking, "normalisation", "")
-            self.check("accept", *known)
+            norm = getattr(ranking, "normalisation", "")
+            if norm and isinstance(self, Selection) and self.confidence == "score":
+                ranking, scores = _best(ranking), scores[:, :1]
+            self.check("accept", getattr(ranking, "score", None), scores.shape[1], norm)
             if self.confidence != "score":
                 sure = self.confidence_of(ranking, labels)
                 return self.select(_best(ranking), sure)
         if confidence is None:  # in float64, since a threshold lies between two numbers of float32
-            refused = ~((scores.double() if is_torch(scores) else _numbers(scores)) >= self.threshold)
+            refused = ~((scores.double() if is_torch(scores) else _numbers(scores)) >= self._least)
         elif np.shape(confidence) == (len(scores),):
-            of_query = ~(_numbers(confidence) >= self.threshold)[:, None]
+            of_query = ~(_numbers(confidence) >= self._least)[:, None]
             refused = scores.new_tensor(of_query).bool() if is_torch(scores) else of_query
         else:
             raise ValueError(f"select: confidence has shape {np.shape(confidence)}, expected ({len(scores)},)")
@@ -542,7 +555,7 @@ class ConformalSets:
         if not hasattr(ranking, "scores"):
             raise TypeError(f"conformal_sets: ranking is {type(ranking).__name__}, expected a pe.Ranking")
         scores = ranking.scores.double() if is_torch(ranking.scores) else ranking.scores.astype(np.float64)
-        return _without(ranking, ~(scores[:, :1] - scores <= self.gap))
+        return _without(ranking, ~(behind_best(scores) <= self.gap))
 
     def __str__(self) -> str:
         """A sentence of what is promised."""
@@ -552,6 +565,12 @@ class ConformalSets:
         if np.isinf(self.gap):
             return f"give all answers: that {promise} is promised of no shorter list"
         return f"give answers down to {self.gap:.6g} below the best score: {promise}"
+
+
+@quiet
+def behind_best(scores: Any) -> Any:
+    """How far each score [Q, K] lies behind the first of its query; 0 where it equals an infinite one."""
+    return namespace(scores).where(scores == scores[:, :1], 0.0, scores[:, :1] - scores)
 
 
 def _number_of(threshold: Threshold, unknown: str) -> str:

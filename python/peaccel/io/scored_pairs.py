@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.arrays import require_numbers
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.labels import truths
 from peaccel._utils.table_paths import TABLES
@@ -95,8 +96,7 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
     for name, x in (("match", match), ("group", groups)):
         if x is not None and x.shape != scores.shape:
             raise ValueError(f"{path}: {name} has shape {x.shape}, expected {scores.shape} like score")
-    if not np.isfinite(scores).all():
-        raise ValueError(f"{path}: score is not finite in row {int(np.argmin(np.isfinite(scores)))}")
+    require_numbers(str(path), "score", scores, above="no threshold accepts it")
     yes, known = truths(match)
     if not known.all():
         row = int(np.argmin(known))
@@ -167,6 +167,6 @@ def _number(at: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"{at}: score is {text!r}, expected a finite number")
+    if not value > -math.inf:
+        raise ValueError(f"{at}: score is {text!r}, expected a number")
     return value

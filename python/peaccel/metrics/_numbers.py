@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel._utils.arrays import NotArrayError, array_from, is_torch, on_host
+from peaccel._utils.arrays import NotArrayError, array_from, bounded, is_torch, on_host, require_numbers
 from peaccel._utils.labels import of_one_kind, plain, truths
 from peaccel._utils.suggestions import require_classes
 
@@ -14,6 +14,7 @@ __all__ = [
     "as_classes",
     "as_flags",
     "as_numbers",
+    "as_ranks",
     "as_shares",
     "bin_edges",
     "require_length",
@@ -42,18 +43,18 @@ def as_classes(owner: str, name: str, x: ArrayLike, shape: str = "(N,)") -> NDAr
     return of_one_kind(owner, name, x, as_array(owner, name, x, shape))
 
 
-def as_numbers(
-    owner: str, name: str, x: ArrayLike, shape: str = "(N,)", *, finite: bool = False
-) -> NDArray[np.float64]:
-    """Numbers in float64, at least one and none of them NaN; where only order counts they may be infinite."""
+def as_numbers(owner: str, name: str, x: ArrayLike, shape: str = "(N,)", **reasons: str) -> NDArray[np.float64]:
+    """Numbers in float64, at least one and none of them NaN, nor what `require_numbers` has a reason to refuse."""
     array = as_array(owner, name, x, shape, np.float64)
     if not array.size:
         raise ValueError(f"{owner}: {name} has shape {array.shape}, expected {shape} with {shape[1]} > 0")
-    bad = ~np.isfinite(array) if finite else np.isnan(array)
-    if bad.any():
-        what = "NaN or infinite" if finite else "NaN"
-        raise ValueError(f"{owner}: {bad.sum()} of the {array.size} numbers of {name} are {what}")
+    require_numbers(owner, name, array, **reasons)
     return array
+
+
+def as_ranks(owner: str, name: str, x: ArrayLike, **reasons: str) -> NDArray[np.float64]:
+    """[N] numbers as `as_numbers` checks them, to be ranked and parted by thresholds: `bounded` in their dtype."""
+    return bounded(as_numbers(owner, name, x, **reasons), as_array(owner, name, x, "(N,)").dtype)
 
 
 def as_flags(owner: str, name: str, x: ArrayLike) -> NDArray[np.bool_]:

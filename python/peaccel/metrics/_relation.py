@@ -183,8 +183,9 @@ class Relevance:
         from scipy.spatial import KDTree
 
         owner, leave_one_out = "Relevance.within", gallery_coords is None
-        a = as_numbers(owner, "query_coords", query_coords, "(Q, C)", finite=True)
-        b = a if gallery_coords is None else as_numbers(owner, "gallery_coords", gallery_coords, "(G, C)", finite=True)
+        finite = {"finite": "they have no distances"}
+        a = as_numbers(owner, "query_coords", query_coords, "(Q, C)", **finite)
+        b = a if gallery_coords is None else as_numbers(owner, "gallery_coords", gallery_coords, "(G, C)", **finite)
         if a.shape[1] != b.shape[1]:
             raise ValueError(f"{owner}: gallery_coords has shape {b.shape}, expected ({len(b)}, {a.shape[1]})")
         if not 0 < radius < np.inf:

@@ -65,7 +65,7 @@ def calibration_error(
     values
         [Q] in [0, 1], such as `average_precision_at_k` of queries that can be answered.
     confidence
-        [Q], higher = more confident, finite; minus the variance as published.
+        [Q], higher = more confident, finite but for "rank"; minus the variance as published.
     scale
         "minmax": 0 for the least confident query, 1 for the most; "rank": (rank - 1/2) / Q, equals with their mean
         rank; "probability": as given, in [0, 1].
@@ -82,7 +82,7 @@ def calibration_error(
     Raises
     ------
     ValueError
-        Lengths differ, there is no query, a value lies outside [0, 1], a confidence is not finite, constant for
+        Lengths differ, there is no query, a value lies outside [0, 1], a confidence is NaN, infinite or constant for
         "minmax" or outside [0, 1] for "probability", or an unknown scale or binning.
 
     References
@@ -101,7 +101,8 @@ def calibration_error(
     """
     owner = "calibration_error"
     numbers = as_numbers(owner, "values", values, "(Q,)")
-    order = as_numbers(owner, "confidence", confidence, "(Q,)", finite=True)
+    span = {"finite": "'minmax' divides by their span"} if scale == "minmax" else {}
+    order = as_numbers(owner, "confidence", confidence, "(Q,)", **span)
     require_length(owner, "confidence", order, "values", numbers)
     require_unit(owner, "values", numbers)
     if binning not in ("equal-width", "equal-count") or bins < 1:

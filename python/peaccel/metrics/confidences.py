@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import quiet
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.metrics._numbers import as_array, as_numbers, require_length
 
 __all__ = [
@@ -51,7 +52,7 @@ def norm_confidence(embeddings: ArrayLike) -> Array:
     >>> pe.metrics.norm_confidence([[3.0, 4.0], [0.0, 2.0]]).tolist()
     [5.0, 2.0]
     """
-    x = as_numbers("norm_confidence", "embeddings", embeddings, "(N, D)", finite=True)
+    x = as_numbers("norm_confidence", "embeddings", embeddings, "(N, D)", finite="so is their length")
     norms = np.linalg.norm(x, axis=1)
     if np.all(np.abs(norms - 1) < 1e-3):
         raise ValueError("norm_confidence: embeddings have unit length, expected them as they were before")
@@ -83,7 +84,9 @@ def class_probability_confidence(logits: ArrayLike) -> Array:
     >>> pe.metrics.class_probability_confidence([[0.0, 0.0], [np.log(3), 0.0]]).round(2).tolist()
     [0.5, 0.75]
     """
-    x = as_numbers("class_probability_confidence", "logits", logits, "(N, C)", finite=True)
+    x = as_numbers(
+        "class_probability_confidence", "logits", logits, "(N, C)", finite="probabilities are made of differences"
+    )
     return np.asarray(1 / np.exp(x - x.max(1, keepdims=True)).sum(1))
 
 
@@ -102,7 +105,7 @@ def top_score_confidence(scores: ArrayLike) -> Array:
     Raises
     ------
     ValueError
-        There is no score, one of the first column is not finite, or one is less than the next.
+        There is no score, one of the first column is NaN or -inf, or one is less than the next.
 
     Examples
     --------
@@ -124,12 +127,12 @@ def margin_confidence(scores: ArrayLike) -> Array:
 
     Returns
     -------
-    [Q], at least 0.
+    [Q], at least 0; infinite where the nearest item alone is an exact copy, whose score is inf.
 
     Raises
     ------
     ValueError
-        There are less than two columns, a score of the first two is not finite, or one is less than the next.
+        There are less than two columns, a score of the first two is NaN or -inf, or one is less than the next.
 
     Examples
     --------
@@ -139,7 +142,8 @@ def margin_confidence(scores: ArrayLike) -> Array:
     [0.1, 0.5]
     """
     best = _best("margin_confidence", scores, 2)
-    return np.asarray(best[:, 0] - best[:, 1])
+    with np.errstate(invalid="ignore"):
+        return np.where(best[:, 0] == best[:, 1], 0, best[:, 0] - best[:, 1])
 
 
 @quiet
@@ -167,7 +171,9 @@ def spread_confidence(scores: ArrayLike) -> Array:
     >>> pe.metrics.spread_confidence([[0.75, 0.25], [0.5, 0.5]]).tolist()
     [0.25, 0.0]
     """
-    return np.asarray(as_numbers("spread_confidence", "scores", scores, "(Q, K)", finite=True).std(1))
+    return np.asarray(
+        as_numbers("spread_confidence", "scores", scores, "(Q, K)", finite="so is their deviation").std(1)
+    )
 
 
 def random_confidence(count: int, seed: int = 0) -> Array:
@@ -192,12 +198,13 @@ def random_confidence(count: int, seed: int = 0) -> Array:
     >>> round(pe.metrics.r_auroc([1, 0] * 5000, confidence), 2)
     0.5
     """
-    return np.random.default_rng(seed).random(count)
+    return np.random.default_rng(as_integer("random_confidence", "seed", seed, *SEEDS)).random(count)
 
 
 def _best(owner: str, scores: ArrayLike, columns: int) -> Array:
     """The first columns of scores, which must be sorted, highest first."""
-    x = as_numbers(owner, "scores", as_array(owner, "scores", scores, "(Q, K)")[:, :columns], "(Q, K)", finite=True)
+    first = as_array(owner, "scores", scores, "(Q, K)")[:, :columns]
+    x = as_numbers(owner, "scores", first, "(Q, K)", above="such a score is of no item")
     if x.shape[1] < columns:
         raise ValueError(f"{owner}: scores has {x.shape[1]} columns, expected at least {columns}")
     if columns > 1 and (x[:, 1] > x[:, 0]).any():

@@ -127,8 +127,8 @@ def detection_cost(
     0.95
     """
     owner = "detection_cost"
-    numbers, flags = as_pairs(owner, scores, same)
-    require_draws(owner, resamples, level)
+    numbers, flags = as_pairs(owner, scores, same, finite="Cllr is a mean of them as log-likelihood ratios")
+    require_draws(owner, resamples, level, seed)
     costs = Costs(owner, p_target, c_miss, c_fa)
     found = least_and_actual(numbers, flags, costs)
     losses = llr_costs(numbers, flags)
@@ -195,7 +195,7 @@ def least_and_actual(scores: Array, same: Array, costs: Costs) -> FoundCosts:
 
 def require_prior(owner: str, p_target: float, c_miss: float = 1.0, c_fa: float = 1.0) -> None:
     """Refuse a prior outside (0, 1), and costs that are not above 0."""
-    if not 0 < p_target < 1:
+    if not (isinstance(p_target, (int, float, np.number)) and 0 < p_target < 1):
         raise ValueError(f"{owner}: p_target is {p_target}, expected a probability between 0 and 1, such as 0.01")
     for name, cost in (("c_miss", c_miss), ("c_fa", c_fa)):
         if not 0 < cost < math.inf:

@@ -77,7 +77,7 @@ def equal_error(
     """
     owner = "equal_error"
     numbers, flags = as_pairs(owner, scores, same)
-    require_draws(owner, resamples, level)
+    require_draws(owner, resamples, level, seed)
     rate, threshold = rate_and_threshold(numbers, flags)
     levels = counted_levels(numbers, flags)
     place = len(levels) - np.searchsorted(levels, numbers, side="right")  # 0 holds the highest scores

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._numbers import as_array, as_numbers, bin_edges
+from peaccel.metrics._numbers import as_array, as_numbers, as_ranks, bin_edges
 from peaccel.metrics.retrieval import precision_recall_auc
 from peaccel.metrics.verification import above, auroc
 
@@ -66,7 +66,8 @@ class OpenSet:
     """
 
     thresholds: NDArray[np.float64]
-    """[T], falling: inf, at which nothing is returned, and each distinct finite score of either kind of search."""
+    """[T], falling: inf, at which nothing is returned, and each distinct score of either kind of search but -inf; inf,
+    that of an exact copy, as the greatest number."""
     fpir: NDArray[np.float64]
     """[T], rising from 0: share of searches without a mate that are returned anything."""
     fnir: NDArray[np.float64]
@@ -140,7 +141,7 @@ def open_set(mated: ArrayLike, non_mated: ArrayLike) -> OpenSet:
     Raises
     ------
     ValueError
-        There is no search of a kind, or a score is NaN or inf.
+        There is no search of a kind, or a score is NaN.
 
     References
     ----------
@@ -210,11 +211,8 @@ def mate_scores(scores: ArrayLike, relevant: ArrayLike, rank: int = 1) -> NDArra
 
 
 def _scores(owner: str, name: str, x: ArrayLike) -> NDArray[Any]:
-    """Scores in rising order after checks."""
-    numbers = np.sort(as_numbers(owner, name, x))
-    if infinite := int((numbers == np.inf).sum()):
-        raise ValueError(f"{owner}: {infinite} of the {len(numbers)} numbers of {name} are inf, expected less")
-    return numbers
+    """Scores in rising order after checks, inf as the greatest number; -inf stays, which no threshold returns."""
+    return np.sort(np.minimum(as_numbers(owner, name, x), as_ranks(owner, name, x)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,8 +274,8 @@ def novelty_detection(known: ArrayLike, novel: ArrayLike, bins: int = 50) -> Nov
     >>> found.auroc, round(found.auprc, 2)
     (0.75, 0.83)
     """
-    inside = as_numbers("novelty_detection", "known", known, finite=True)
-    outside = as_numbers("novelty_detection", "novel", novel, finite=True)
+    inside = as_numbers("novelty_detection", "known", known, finite="bins are of equal width")
+    outside = as_numbers("novelty_detection", "novel", novel, finite="bins are of equal width")
     if bins < 1:
         raise ValueError(f"novelty_detection: bins is {bins}, expected at least 1")
     both = np.concatenate([inside, outside])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.metrics._numbers import as_numbers, as_shares, require_length
 from peaccel.metrics.verification import as_far, as_pairs, most_at
 
@@ -95,8 +96,8 @@ def pair_uncertainty(first: ArrayLike, second: ArrayLike, rule: str = "geometric
     """
     if rule not in RULES:
         raise ValueError(f"pair_uncertainty: rule is {rule!r}, expected one of {', '.join(RULES)}")
-    u = as_numbers("pair_uncertainty", "first", first, finite=True)
-    v = as_numbers("pair_uncertainty", "second", second, finite=True)
+    u = as_numbers("pair_uncertainty", "first", first, finite="so is their mean")
+    v = as_numbers("pair_uncertainty", "second", second, finite="so is their mean")
     require_length("pair_uncertainty", "second", v, "first", u)
     for name, x in (("first", u), ("second", v)):
         if x.min() <= 0:
@@ -120,7 +121,7 @@ def reject_verification(
     Parameters
     ----------
     scores
-        [N], higher = more alike, finite.
+        [N], higher = more alike.
     same
         [N], 1 or True where the pair is of one class.
     uncertainty
@@ -141,7 +142,7 @@ def reject_verification(
     Raises
     ------
     ValueError
-        Lengths differ, a score is not finite, an uncertainty is NaN, `same` has one class or another number than 0 and
+        Lengths differ, a score or an uncertainty is NaN, `same` has one class or another number than 0 and
         1, or far or shares are out of range or order.
 
     References
@@ -161,6 +162,7 @@ def reject_verification(
     (0.75, 1.0)
     """
     owner = "reject_verification"
+    seed = as_integer(owner, "seed", seed, *SEEDS)
     numbers, flags = as_pairs(owner, scores, same)
     doubts = as_numbers(owner, "uncertainty", uncertainty)
     require_length(owner, "uncertainty", doubts, "scores", numbers)

@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, as_shares, require_length, require_unit
+from peaccel._utils.seeds import SEEDS, as_integer
+from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, as_ranks, as_shares, require_length, require_unit
 from peaccel.metrics.verification import accuracy, auroc
 
 __all__ = ["ceda", "r_auroc", "rejection_area", "rejection_curve", "truncated_rows"]
@@ -187,7 +188,7 @@ def ceda(right: ArrayLike, confidence: ArrayLike, threshold: float | None = None
     right
         [Q], 1 or True where the nearest item is of the query's class.
     confidence
-        [Q], higher = more confident, finite.
+        [Q], higher = more confident.
     threshold
         None = the best for these very queries, as published: then never less than Recall@1, nor than 1 minus it, even
         if confidence says nothing. `best_threshold(confidence, right)` of a held-out split makes a fair one.
@@ -199,7 +200,7 @@ def ceda(right: ArrayLike, confidence: ArrayLike, threshold: float | None = None
     Raises
     ------
     ValueError
-        Lengths differ, there is no query, a confidence is not finite, `right` has another number than 0 and 1, or the
+        Lengths differ, there is no query, a confidence is NaN, `right` has another number than 0 and 1, or the
         threshold is NaN.
 
     References
@@ -219,7 +220,7 @@ def ceda(right: ArrayLike, confidence: ArrayLike, threshold: float | None = None
     >>> pe.metrics.ceda(right, confidence, threshold=0.65)
     0.5
     """
-    flags, numbers = as_flags("ceda", "right", right), as_numbers("ceda", "confidence", confidence, finite=True)
+    flags, numbers = as_flags("ceda", "right", right), as_ranks("ceda", "confidence", confidence)
     require_length("ceda", "confidence", numbers, "right", flags)
     return accuracy("ceda", numbers, flags, threshold)
 
@@ -296,7 +297,7 @@ def truncated_rows(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.i
     """
     classes = as_classes("truncated_rows", "labels", labels)
     _, of, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(sizes))
+    order = np.random.default_rng(as_integer("truncated_rows", "seed", seed, *SEEDS)).permutation(len(sizes))
     kept = order[sizes[order].cumsum() <= items]
     if not len(kept):
         raise ValueError(f"truncated_rows: items is {items}, expected at least the size of a class, {sizes[order][:1]}")

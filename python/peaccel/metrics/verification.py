@@ -1,8 +1,8 @@
 """Verification: pairs are accepted as of one class where their score is at least a threshold.
 
-Scores are [N], higher = more alike, finite; `same` is [N], 1 or True where the pair is of one class. Both are arrays,
-lists, columns of tables or tensors on the CPU. The order of the pairs does not matter, and pairs of equal scores are
-accepted or rejected together.
+Scores are [N], higher = more alike; `same` is [N], 1 or True where the pair is of one class. Both are arrays, lists,
+columns of tables or tensors on the CPU. The order of the pairs does not matter, and pairs of equal scores are accepted
+or rejected together. An infinite score counts as the greatest number of its dtype, or the least.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._numbers import as_array, as_classes, as_flags, as_numbers, require_length
+from peaccel._utils.seeds import SEEDS, as_integer
+from peaccel.metrics._numbers import as_array, as_classes, as_flags, as_ranks, require_length
 
 __all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_far", "verification_accuracy"]
 
@@ -66,7 +67,7 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     Parameters
     ----------
     scores
-        [N], finite.
+        [N].
     same
         [N] 0 or 1; may be of one class.
 
@@ -83,7 +84,7 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        Lengths differ, there is no pair, a score is not finite, or `same` has another number than 0 and 1.
+        Lengths differ, there is no pair, a score is NaN, or `same` has another number than 0 and 1.
 
     Examples
     --------
@@ -98,7 +99,7 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     -inf
     """
     owner = "best_threshold"
-    numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
+    numbers, flags = as_ranks(owner, "scores", scores), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
     warn_if_reversed(owner, "scores", numbers, flags)
     return most_right(numbers, flags)[0]
@@ -127,7 +128,7 @@ def verification_accuracy(
     Raises
     ------
     ValueError
-        Lengths differ, a score is not finite, `same` has one class or another number than 0 and 1, the threshold is
+        Lengths differ, a score is NaN, `same` has one class or another number than 0 and 1, the threshold is
         NaN, or is given beside folds, or there are fewer than two folds or fewer pairs than folds.
 
     References
@@ -213,7 +214,7 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        Lengths differ, a score is not finite, or `same` has one class or another number than 0 and 1.
+        Lengths differ, a score is NaN, or `same` has one class or another number than 0 and 1.
 
     Examples
     --------
@@ -281,7 +282,7 @@ def tar_at_far(
     dtype = as_array(owner, "scores", scores, "(N,)").dtype.newbyteorder("=")
     numbers, flags = as_pairs(owner, scores, same)
     far = as_far(owner, far)
-    require_draws(owner, resamples, level)
+    require_draws(owner, resamples, level, seed)
     warn_if_reversed(owner, "scores", numbers, flags)
     rejected, accepted = np.sort(numbers[~flags])[::-1], np.sort(numbers[flags])
     n, k = len(rejected), most_at(far, len(rejected))
@@ -348,8 +349,9 @@ def as_far(owner: str, far: float) -> float:
     return float(far)
 
 
-def require_draws(owner: str, resamples: int, level: float) -> None:
-    """Refuse less than one draw, and a level outside (0, 1)."""
+def require_draws(owner: str, resamples: int, level: float, seed: int) -> None:
+    """Refuse less than one draw, a level outside (0, 1), and what is no seed."""
+    as_integer(owner, "seed", seed, *SEEDS)
     if resamples < 1 or not 0 < level < 1:
         raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
 
@@ -371,7 +373,8 @@ def lowest_above(ascending: Array, level: Array, dtype: Any) -> Array:
     that it parts them there too."""
     unit = dtype if dtype in (np.float16, np.float32) else np.float64
     place = np.searchsorted(ascending, level, side="right")
-    beyond = np.nextafter(level.astype(unit), np.inf, dtype=unit).astype(np.float64)
+    with np.errstate(over="ignore"):  # above the greatest number is infinity, which nothing reaches
+        beyond = np.nextafter(level.astype(unit), np.inf, dtype=unit).astype(np.float64)
     return np.where(place < len(ascending), ascending[np.minimum(place, len(ascending) - 1)], beyond)
 
 
@@ -462,9 +465,9 @@ def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:
     return count, np.bincount(place[same], minlength=len(levels)).cumsum()
 
 
-def as_pairs(owner: str, scores: ArrayLike, same: ArrayLike) -> tuple[Array, Array]:
+def as_pairs(owner: str, scores: ArrayLike, same: ArrayLike, **reasons: str) -> tuple[Array, Array]:
     """The pairs after checks, some of one class and some of two."""
-    numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
+    numbers, flags = as_ranks(owner, "scores", scores, **reasons), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
     if flags.all() or not flags.any():
         raise ValueError(f"{owner}: same is {flags[0]} for all {len(flags)} pairs, expected both")

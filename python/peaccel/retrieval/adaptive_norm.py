@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel._utils.arrays import on_host
+from peaccel._utils.arrays import on_host, require_same_kind
 from peaccel.distributions import Distribution
-from peaccel.retrieval.normalise_scores import normalise_scores
+from peaccel.distributions.checks import require_distribution
+from peaccel.retrieval.normalise_scores import NEAREST, norm_by, normalise_scores
 from peaccel.retrieval.ranking import Ranking, of_score
 from peaccel.retrieval.verbs import pairwise, search
 from peaccel.scores import Score
 
-__all__ = ["NEAREST", "SHORTLIST", "AdaptiveNorm"]
+__all__ = ["SHORTLIST", "AdaptiveNorm"]
 
-NEAREST = 300
-"""How many of the cohort, those nearest to an item, its scores are normalised by."""
 SHORTLIST = 100
 """How many items a search finds at least, of which the best by normalised scores are kept."""
 PROBE = 8
@@ -34,6 +32,8 @@ class AdaptiveNorm:
     def __init__(
         self, owner: str, gallery: Distribution, cohort: Distribution, score: Score, nearest: int = NEAREST
     ) -> None:
+        require_distribution(owner, "cohort", cohort)
+        require_same_kind(owner, "cohort", cohort.mu, "gallery", gallery.mu)
         if cohort.dim != gallery.dim or len(cohort) < 2:
             found, expected = (f"{len(d)} items of {d.dim} dimensions" for d in (cohort, gallery))
             raise ValueError(f"{owner}: cohort has {found}, expected two or more like the gallery's {expected}")
@@ -42,8 +42,7 @@ class AdaptiveNorm:
             raise ValueError(f"{owner}: score {score.label} is not symmetric, as S-norm needs")
         self._cohort, self._score, self._number = cohort, score, min(nearest, len(cohort))
         self._of_gallery = self._nearest(gallery)
-        checksum = zlib.crc32(b"".join(np.ascontiguousarray(on_host(x)).tobytes() for x in cohort.arrays))
-        self.label = f"adaptive S-norm by {len(cohort)} items ({checksum:08x})"
+        self.label = norm_by("S-norm", cohort, self._number)
 
     def __call__(self, ranking: Ranking[Any], queries: Distribution) -> Ranking[Any]:
         normed: Ranking[Any] = normalise_scores(ranking, queries=self._nearest(queries), gallery=self._of_gallery)

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any, overload
 
-from peaccel._utils.arrays import Array, ArrayT, Given, KindT, as_array, cast, namespace, quiet, require_same_kind
-from peaccel.distributions.checks import compute_dtype
+import numpy as np
+
+from peaccel._utils.arrays import (
+    Array,
+    ArrayT,
+    Given,
+    KindT,
+    as_array,
+    cast,
+    namespace,
+    on_host,
+    quiet,
+    require_numbers,
+    require_same_kind,
+)
+from peaccel.distributions import Distribution
+from peaccel.distributions.checks import compute_dtype, require_distribution
 from peaccel.retrieval.ranking import Ranking, best_first, of_score
 
-__all__ = ["normalise_scores"]
+__all__ = ["NEAREST", "norm_by", "normalise_scores"]
+
+NEAREST = 300
+"""How many of the cohort, those nearest to an item, its scores are normalised by where nothing else is said."""
 
 
 @overload
@@ -18,6 +37,7 @@ def normalise_scores(
     *,
     queries: Ranking[ArrayT] | ArrayT | Given | None = None,
     gallery: Ranking[ArrayT] | ArrayT | Given | None = None,
+    cohort: Distribution | None = None,
 ) -> Ranking[ArrayT]: ...
 @overload
 def normalise_scores(
@@ -41,6 +61,7 @@ def normalise_scores(
     queries: Ranking[ArrayT] | ArrayT | Given | None = None,
     gallery: Ranking[ArrayT] | ArrayT | Given | None = None,
     pairs: ArrayT | Given | None = None,
+    cohort: Distribution | None = None,
 ) -> Ranking[ArrayT] | ArrayT:
     """Scores in standard deviations above the mean score with a cohort, so that one threshold serves all items.
 
@@ -67,6 +88,9 @@ def normalise_scores(
         ``pe.pairwise(cohort, gallery, score).T``.
     pairs
         [P, 2] integers: rows of the query and of the gallery item of each score, as of a list of trials.
+    cohort
+        The N items of the cohort, by which the norm of a Ranking is known: a threshold of `choose_threshold`, of the
+        same cohort, takes the Ranking then, and its best items alone (example below).
 
     Returns
     -------
@@ -77,10 +101,10 @@ def normalise_scores(
     Raises
     ------
     TypeError
-        Neither side is given; arrays of different kinds.
+        Neither side is given; arrays of different kinds; a cohort beside what is no Ranking.
     ValueError
-        Wrong shapes, devices, ids beyond the gallery's rows; scores with the cohort that are not finite, as where k was
-        more than the cohort has, or all equal.
+        Wrong shapes, devices, ids beyond the gallery's rows, or the cohort's; rankings of different scores; scores with
+        the cohort that are not finite, as where k was more than the cohort has, or all equal.
 
     Notes
     -----
@@ -105,11 +129,31 @@ def normalise_scores(
     >>> normed = pe.normalise_scores(ranking, queries=of_queries, gallery=of_gallery)
     >>> normed.ids.tolist(), normed.scores.round(2).tolist()
     ([[2, 0, 3], [0, 2, 3]], [[1.49, 0.39, -4.28], [-1.27, -3.6, -3.87]])
+
+    A threshold of normalised scores, and new queries, normalised as the labelled ones were: the 100 best items of each
+    query, by the 300 nearest of the cohort, or all that there are:
+
+    >>> labels, people = np.arange(200), rng.normal(size=(200, 8))
+    >>> seen = lambda: pe.Point(people + 0.2 * rng.normal(size=(200, 8)))
+    >>> gallery, labelled, new = seen(), seen(), seen()
+    >>> accept = pe.choose_threshold(labelled, gallery, (labels, labels), "cosine", wrong=0.1, cohort=cohort).accept
+    >>> of_new, of_gallery = (pe.search(d, cohort, 50, "cosine") for d in (new, gallery))
+    >>> ranking = pe.search(new, gallery, 100, "cosine")
+    >>> normed = pe.normalise_scores(ranking, queries=of_new, gallery=of_gallery, cohort=cohort)
+    >>> kept = accept(normed).ids[:, 0]  # -1: not answered
+    >>> int((kept >= 0).sum()), round(float((kept != labels)[kept >= 0].mean()), 2)
+    (197, 0.05)
     """
     owner = "normalise_scores"
     if queries is None and gallery is None:
         raise TypeError(f"{owner}: expected queries, gallery or both, their scores with the cohort")
-    ids = scores.ids if isinstance(scores, Ranking) else None
+    norm = "T-norm" if gallery is None else "Z-norm" if queries is None else "S-norm"
+    if cohort is not None:
+        norm = _checked_norm(norm, cohort, scores, queries=queries, gallery=gallery)
+    ids, of = (scores.ids, scores.score) if isinstance(scores, Ranking) else (None, None)
+    for name, side in (("queries", queries), ("gallery", gallery)):
+        if of and isinstance(side, Ranking) and side.score and side.score != of:
+            raise ValueError(f"{owner}: {name} has scores of {side.score.label}, expected {of.label} like scores")
     values = as_array(scores.scores if isinstance(scores, Ranking) else scores, owner, "scores")
     if values.ndim != (2 if pairs is None else 1):
         expected = "(Q, G), or (P,) with pairs" if pairs is None else "(P,) beside pairs"
@@ -129,9 +173,35 @@ def normalise_scores(
             mean, deviation = mean[ids], deviation[ids]  # what padding finds does not change -inf
         terms.append((x - mean) / deviation)
     normed = cast(sum(terms) / len(terms), compute_dtype(values))
-    norm = "T-norm" if gallery is None else "Z-norm" if queries is None else "S-norm"
-    of = scores.score if isinstance(scores, Ranking) else None
     return normed if ids is None else of_score(Ranking(*best_first(normed, ids, by_row=True)), of, norm)
+
+
+def norm_by(norm: str, cohort: Distribution, nearest: int) -> str:
+    """The name of a norm by so many of a cohort, in which another cohort, or another number of it, has another one."""
+    checksum = zlib.crc32(b"".join(np.ascontiguousarray(on_host(x)).tobytes() for x in cohort.arrays))
+    size = len(cohort)
+    of = f"{size}" if nearest == min(NEAREST, size) else f"the nearest {nearest} of {size}"
+    return f"adaptive {norm} by {of} items ({checksum:08x})"
+
+
+def _checked_norm(norm: str, cohort: Distribution, scores: Any, **sides: Any) -> str:
+    """The name of the norm by this cohort; sides that cannot be of it are refused."""
+    owner = "normalise_scores"
+    require_distribution(owner, "cohort", cohort)
+    if not isinstance(scores, Ranking):
+        raise TypeError(f"{owner}: cohort names the norm of a Ranking, got scores of {type(scores).__name__}")
+    depths = set()
+    for name, side in sides.items():
+        if side is None:
+            continue
+        if not isinstance(side, Ranking):
+            raise TypeError(f"{owner}: {name} beside cohort is {type(side).__name__}, expected a Ranking of its items")
+        if (rows := on_host(side.ids)).dtype.kind not in "iu" or int(rows.max(initial=-1)) >= len(cohort):
+            raise ValueError(f"{owner}: ids of {name} are not 0 .. {len(cohort) - 1}, rows of cohort")
+        depths.add(rows.shape[1])
+    if len(depths) > 1:
+        raise ValueError(f"{owner}: queries and gallery have the nearest {sorted(depths)} of cohort, expected as many")
+    return norm_by(norm, cohort, depths.pop())
 
 
 def _of_pairs(scores: Array, queries: Any, gallery: Any, pairs: Any) -> Array:
@@ -165,10 +235,12 @@ def _moments(name: str, of: Any, like: Array, rows: int | None) -> tuple[Array, 
         expected = "G" if rows is None else rows
         raise ValueError(f"{owner}: {name} has shape {shape}, expected ({expected}, N) with N >= 2 items of the cohort")
     xp, x = namespace(x), cast(x, "float64")
-    finite = xp.isfinite(x)
-    if not bool(finite.all()):
-        row = int((~finite).any(1).nonzero()[0][0])
-        raise ValueError(f"{owner}: {name} is not finite in row {row}; was k more than the cohort has?")
+    if bool((x == -np.inf).any()):
+        row = int((x == -np.inf).any(1).nonzero()[0][0])
+        raise ValueError(f"{owner}: {name} has -inf in row {row}; was k more than the cohort has?")
+    if not bool(xp.isfinite(x).all()):
+        what = "a mean and a deviation need finite numbers; is an exact copy of it, whose score is inf, in the cohort?"
+        require_numbers(owner, name, on_host(x), finite=what)
     alike = xp.amax(x, 1) == xp.amin(x, 1)
     if bool(alike.any()):
         raise ValueError(f"{owner}: {name} is one number in row {int(alike.nonzero()[0][0])}, whose deviation is 0")
