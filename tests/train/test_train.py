@@ -20,6 +20,7 @@ from peaccel.heads import PointHead
 from peaccel.methods.method import Batch, Group, Schedule, Stage, Training
 from peaccel.methods.triplet import hard_negatives
 from peaccel.train import ConsoleLogger, Options, checkpoint, embed, fit
+from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.train.batch_sampling import balanced, deliver
 from peaccel.train.optim import optimizer_of, schedule_of
 from peaccel.train.progress import NullLogger
@@ -423,6 +424,27 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(items, tmp_path, name, how
     fit(resumed, items, LABELS, Options(seed=3, resume=True), name=name, folder=tmp_path)
     assert equal(weights(whole), weights(resumed))
     assert not equal(weights(whole), weights(broken))
+
+
+@pytest.mark.parametrize("at", [7, 14])
+def test_moments_of_a_network_in_channels_last_go_on(tmp_path, at):
+    """Of the default backbone and optimizer; matrices, all that the other networks here have, have one layout."""
+    images = torch.rand(len(LABELS), 1, 16, 48, generator=torch.Generator().manual_seed(0))
+    schedule = Schedule(epochs=3, classes_per_batch=4, images_per_class=3)
+
+    def carried_out(seed=0, stop=0, **changes):
+        torch.manual_seed(seed)
+        backbone, method = small_cnn(), methods.load("cosface")
+        training = method.build(backbone, FEATURES, CLASSES, method.settings(dim=6, schedule=schedule))
+        assert any(not p.is_contiguous() for p in training.model.parameters())
+        with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
+            logger = Interrupting(stop, "Ctrl-C")
+            fit(training, images, LABELS, Options(resume=seed > 0), logger=logger, **changes)
+        return weights(training)
+
+    whole = carried_out()
+    carried_out(stop=at, folder=tmp_path)
+    assert equal(whole, carried_out(99, folder=tmp_path))
 
 
 @dataclass
