@@ -720,6 +720,37 @@ def test_a_class_with_one_item_trains(items):
         assert np.isfinite(embed(training.model, items).mu).all()
 
 
+@pytest.mark.parametrize("at", [10, 12])  # of 6 batches an epoch
+def test_the_line_of_an_epoch_that_was_interrupted_has_no_losses(items, tmp_path, at):
+    """Those of the batches before are gone, and the mean of the others would be another."""
+
+    class Stopped(ConsoleLogger):
+        steps = 0
+
+        def step(self, terms, items):
+            super().step(terms, items)
+            self.steps += 1
+            if self.steps == at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def lines(folder):
+        found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        return [{name: x for name, x in line.items() if "second" not in name} for line in found], found
+
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    fit(build("cosface"), items, LABELS, folder=tmp_path / "whole", logger=ConsoleLogger(tmp_path / "whole"))
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        fit(build("cosface"), items, LABELS, folder=stopped, logger=Stopped(stopped))
+    again = Options(resume=True)
+    fit(build("cosface", seed=9), items, LABELS, again, folder=stopped, logger=ConsoleLogger(stopped))
+    (whole, _), (found, seconds) = lines(tmp_path / "whole"), lines(stopped)
+    assert [line["epoch"] for line in found] == [1, 2, 3]
+    del whole[1]["cosface"]
+    assert found == whole and ["seconds" in line for line in seconds] == [True, False, True]
+
+
 def test_a_run_leaves_a_line_an_epoch_and_says_when_a_branch_is_dead(items, tmp_path, capsys):
     training = build("cosface")
     fit(training, items, LABELS, folder=tmp_path, logger=ConsoleLogger(tmp_path, "run: "), validate=lambda model: 0.25)

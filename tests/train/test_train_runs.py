@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -22,7 +23,7 @@ from peaccel._utils import config
 from peaccel.data import READERS
 from peaccel.data.images import ImageRows
 from peaccel.methods.method import Schedule
-from peaccel.train import evaluation, recipes, runs, sources, tuning
+from peaccel.train import checkpoint, evaluation, recipes, runs, sources, tuning
 from peaccel.train.resuming import digest_of_items
 from peaccel.train.sources import Items
 
@@ -48,6 +49,10 @@ def settings(row, **changes):
 def carry_out(row, parts, out, run=None, **changes):
     run = run or train.Run(data="features", device="cpu", threads=1)
     return train.train(row, *settings(row, **changes), replace(run, out=out), parts)
+
+
+class Killed(BaseException):
+    pass
 
 
 RESUMED = train.Run(data="features", device="cpu", threads=1, resume=True)
@@ -303,6 +308,37 @@ def test_what_changes_no_training_may_be_another(parts, ended, tmp_path):
     (tmp_path / "moved" / "run.json").write_text(json.dumps(record))
     carry_out("cosface", parts, tmp_path / "moved", run, **SHORT)
     assert "sha256" in json.loads((tmp_path / "moved" / "run.json").read_text())
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize(("row", "lines"), [("cosface", 1), ("cosface", 2), ("pfe", 2), ("pfe", 3)])
+def test_an_epoch_that_is_trained_again_has_one_line(parts, tmp_path, monkeypatch, row, lines, torn):
+    """The run is killed between the line of an epoch, whole or half, and its state."""
+    how = SHORT if row == "cosface" else {"mean": "linear", "dim": 6, "classify": {"epochs": 2}, "match": {"epochs": 2}}
+    log = tmp_path / "a" / "log.jsonl"
+    log.parent.mkdir()
+
+    def written(folder):
+        found = [json.loads(line) for line in (tmp_path / folder / "log.jsonl").read_text().splitlines()]
+        return [{name: x for name, x in line.items() if "second" not in name} for line in found]
+
+    def write(self, *state):
+        if log.read_text().count("\n") == lines:
+            raise Killed
+        return keep(self, *state)
+
+    keep = checkpoint.Checkpointer.write
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.Checkpointer, "write", write)
+        patched.setattr(runs, "withdrawn", nullcontext)
+        with pytest.raises(Killed):
+            carry_out(row, parts, tmp_path / "a", **how)
+    if torn:
+        text = log.read_text()
+        log.write_text(text[: (text[:-1].rfind("\n") + 1 + len(text)) // 2])
+    carry_out(row, parts, tmp_path / "a", RESUMED, **how)
+    carry_out(row, parts, tmp_path / "b", **how)
+    assert written("a") == written("b") and len(written("a")) == (2 if row == "cosface" else 4)
 
 
 def test_a_state_that_is_damaged_leaves_the_record_as_it_was(parts, tmp_path):

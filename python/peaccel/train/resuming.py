@@ -1,4 +1,4 @@
-"""Whether a run that is resumed is the one that began."""
+"""Whether a run that is resumed is the one that began, and where its log goes on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from peaccel._utils.atomic_files import aside
 from peaccel.train.sources import Items
 
-__all__ = ["check_unchanged", "digest_of_file", "digest_of_items"]
+__all__ = ["check_unchanged", "digest_of_file", "digest_of_items", "remove_lines"]
 
 
 def check_unchanged(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -68,6 +69,28 @@ def digest_of_file(path: Path | None) -> str | None:
         raise FileNotFoundError(f"{path}: there is no such file")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def remove_lines(path: Path, stage: str, epoch: int) -> None:
+    """Remove from a log the lines of a stage's epochs after so many, whose state was not kept, and half a line.
+
+    A run that is killed may have written the line of an epoch and not its state, and then trains it again.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.exists() else []
+    kept = len(lines)
+    while kept and _comes_again(lines[kept - 1], stage, epoch):
+        kept -= 1
+    if kept < len(lines):
+        with aside(path) as fresh:
+            fresh.write_text("".join(lines[:kept]), encoding="utf-8")
+
+
+def _comes_again(line: str, stage: str, epoch: int) -> bool:
+    try:
+        record = json.loads(line)
+        return not line.endswith("\n") or (record["stage"] == stage and record["epoch"] > epoch)
+    except (KeyError, TypeError, ValueError):
+        return True
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -40,7 +40,7 @@ from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.loop import Options, fit
 from peaccel.train.progress import ConsoleLogger, NullLogger
 from peaccel.train.recipes import label, load_method, method_of
-from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_items
+from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_items, remove_lines
 from peaccel.train.sources import Items, open_items
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
@@ -219,7 +219,7 @@ def train(
     about = {"name": label(name), "method": method_of(name), "classes": classes, "items": len(items), **widths}
     record = {**about, "sha256": _digests(parts, run) if main else {}}
     if began is not None:
-        _check_resumed(*began, record, settings, everything, run)
+        _check_resumed(*began, record, settings, run, training, everything)
     if run.begin is not None:
         _begin(run.begin, everything, backbone)
     _check_items(name, run.data, training.model, items)
@@ -350,14 +350,22 @@ def _began(name: str, run: Run) -> tuple[dict[str, Any], Any] | None:
 
 
 def _check_resumed(
-    began: Mapping[str, Any], before: Any, record: Mapping[str, Any], settings: Any, everything: nn.Module, run: Run
+    began: Mapping[str, Any],
+    before: Any,
+    record: Mapping[str, Any],
+    settings: Any,
+    run: Run,
+    training: Training,
+    everything: nn.Module,
 ) -> None:
     """Refuse items and settings that are not those with which a run began, and a state that does not fit, for which
-    the record must not be written anew. A method's file may have moved."""
+    the record must not be written anew. A method's file may have moved. Lines of epochs that come again are removed.
+    """
     path = run.out / "run.json"
     check_unchanged(path, {**began, "method": record["method"]}, record)
     check_unchanged(path, asdict(before), asdict(settings))
-    Checkpointer(run.out, everything, writes=False).resume(TrainingState(record["name"], run.seed))
+    at = Checkpointer(run.out, everything, writes=False).resume(TrainingState(record["name"], run.seed))
+    remove_lines(run.out / "log.jsonl", training.stages[at.stage].name, at.epoch)
 
 
 def _digests(parts: Mapping[str, Items], run: Run) -> dict[str, str | None]:
