@@ -50,14 +50,14 @@ def digest_of_items(items: Items | None) -> str | None:
     if items is None:
         return None
     data = items.data if isinstance(items.data, tuple) else (items.data,)
-    found = hashlib.sha256(np.ascontiguousarray(items.labels))
+    found = hashlib.sha256(np.ascontiguousarray(items.labels).data)
     for x in data:
         if isinstance(x, Tensor):
             found.update(f"{x.dtype} {tuple(x.shape)}".encode())
-            found.update(x.detach().cpu().contiguous().view(torch.uint8).numpy())
+            found.update(x.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         elif paths := [os.path.abspath(path) for path in getattr(x, "paths", ())]:
-            shared = os.path.commonpath(paths)
-            found.update("\n".join(os.path.relpath(path, shared) for path in paths).encode())
+            shared = len(os.path.commonpath(paths))
+            found.update("\n".join(path[shared:] for path in paths).encode())
     return found.hexdigest()[:16]
 
 
