@@ -419,6 +419,14 @@ def _fit(
     )
 
 
+def _signs_of_chance(judged: HeldOutMetrics) -> tuple[str, ...]:
+    """A sentence where held-out items are found no better than by chance."""
+    if above_chance(round(judged.recall_at_1 * judged.queries), judged.queries, judged.chance):
+        return ()
+    found, chance = 100 * judged.recall_at_1, 100 * judged.chance
+    return (f"Recall@1 of {found:.2f} % is what chance gives of {judged.part} ({chance:.2f} %)",)
+
+
 def _validation(d: Any, parts: Mapping[str, Items], score: Score, judged: HeldOutMetrics, run: Run) -> float | None:
     """MAP@R of the items by which epochs were compared, at the end; d are the embeddings of the part "validation"."""
     if "validation" not in parts:
@@ -428,14 +436,6 @@ def _validation(d: Any, parts: Mapping[str, Items], score: Score, judged: HeldOu
     if judged.part == "validation" and len(rows) == len(labels):
         return judged.map_at_r
     return map_at_r(tuple(x[rows] for x in d) if isinstance(d, tuple) else d[rows], labels[rows], score).map_at_r
-
-
-def _signs_of_chance(judged: HeldOutMetrics) -> tuple[str, ...]:
-    """A sentence where held-out items are found no better than by chance."""
-    if above_chance(round(judged.recall_at_1 * judged.queries), judged.queries, judged.chance):
-        return ()
-    found, chance = 100 * judged.recall_at_1, 100 * judged.chance
-    return (f"Recall@1 of {found:.2f} % is what chance gives of {judged.part} ({chance:.2f} %)",)
 
 
 def _backbone(run: Run) -> tuple[nn.Module | None, int]:
