@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import run
 from layouts import put
@@ -107,6 +108,21 @@ def test_a_method_that_has_moved(empty, capsys):
     assert code == 2 and err == f"peaccel embed: {where}: put it back or write its new path\n"
     assert run(capsys, "train new/my_method.py --resume --device cpu --threads 1")[0] == 0
     assert run(capsys, embed)[0] == 0
+
+
+def test_a_reader_and_its_data_are_found_from_another_folder(empty, capsys, monkeypatch):
+    written(next(page for page in PAGES if page.stem == "reader"))
+    Path("data").mkdir()
+    np.savetxt("data/features.txt", np.eye(8).repeat(4, 0))
+    np.savetxt("data/classes.txt", np.arange(8).repeat(4), "%d")
+    assert run(capsys, f"train cosface --data my_reader.py --root data --out r {SMALL}")[0] == 0
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    for words in ("", " --data ../my_reader.py"):
+        code, _, err = run(capsys, f"embed --run ../r --out test.npz{words}")
+        assert code == 0, err
+    code, _, err = run(capsys, "train cosface --resume --out ../r")
+    assert code == 0, err
 
 
 FILES = {

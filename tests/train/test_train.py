@@ -20,6 +20,7 @@ from peaccel.heads import PointHead
 from peaccel.methods.method import Batch, Group, Schedule, Stage, Training
 from peaccel.methods.triplet import hard_negatives
 from peaccel.train import ConsoleLogger, Options, checkpoint, embed, fit
+from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.train.batch_sampling import balanced, deliver
 from peaccel.train.optim import optimizer_of, schedule_of
 from peaccel.train.progress import NullLogger
@@ -425,6 +426,27 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(items, tmp_path, name, how
     assert not equal(weights(whole), weights(broken))
 
 
+@pytest.mark.parametrize("at", [7, 14])
+def test_moments_of_a_network_in_channels_last_go_on(tmp_path, at):
+    """Of the default backbone and optimizer; matrices, all that the other networks here have, have one layout."""
+    images = torch.rand(len(LABELS), 1, 16, 48, generator=torch.Generator().manual_seed(0))
+    schedule = Schedule(epochs=3, classes_per_batch=4, images_per_class=3)
+
+    def carried_out(seed=0, stop=0, **changes):
+        torch.manual_seed(seed)
+        backbone, method = small_cnn(), methods.load("cosface")
+        training = method.build(backbone, FEATURES, CLASSES, method.settings(dim=6, schedule=schedule))
+        assert any(not p.is_contiguous() for p in training.model.parameters())
+        with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
+            logger = Interrupting(stop, "Ctrl-C")
+            fit(training, images, LABELS, Options(resume=seed > 0), logger=logger, **changes)
+        return weights(training)
+
+    whole = carried_out()
+    carried_out(stop=at, folder=tmp_path)
+    assert equal(whole, carried_out(99, folder=tmp_path))
+
+
 @dataclass
 class Rates(Interrupting):
     """Keeps the learning rates of all groups after each epoch."""
@@ -696,6 +718,37 @@ def test_a_class_with_one_item_trains(items):
         training = method.build(nn.Identity(), WIDTH, CLASSES + 1, method.settings(dim=4, **schedules))
         fit(training, items, labels)
         assert np.isfinite(embed(training.model, items).mu).all()
+
+
+@pytest.mark.parametrize("at", [10, 12])  # of 6 batches an epoch
+def test_the_line_of_an_epoch_that_was_interrupted_has_no_losses(items, tmp_path, at):
+    """Those of the batches before are gone, and the mean of the others would be another."""
+
+    class Stopped(ConsoleLogger):
+        steps = 0
+
+        def step(self, terms, items):
+            super().step(terms, items)
+            self.steps += 1
+            if self.steps == at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def lines(folder):
+        found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        return [{name: x for name, x in line.items() if "second" not in name} for line in found], found
+
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    fit(build("cosface"), items, LABELS, folder=tmp_path / "whole", logger=ConsoleLogger(tmp_path / "whole"))
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        fit(build("cosface"), items, LABELS, folder=stopped, logger=Stopped(stopped))
+    again = Options(resume=True)
+    fit(build("cosface", seed=9), items, LABELS, again, folder=stopped, logger=ConsoleLogger(stopped))
+    (whole, _), (found, seconds) = lines(tmp_path / "whole"), lines(stopped)
+    assert [line["epoch"] for line in found] == [1, 2, 3]
+    del whole[1]["cosface"]
+    assert found == whole and ["seconds" in line for line in seconds] == [True, False, True]
 
 
 def test_a_run_leaves_a_line_an_epoch_and_says_when_a_branch_is_dead(items, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -147,10 +148,76 @@ def test_a_row_is_trained_as_its_recipe_and_its_options_say(folder, capsys, tmp_
 def test_what_is_resumed_keeps_its_settings(folder, capsys):
     before = (folder / "c" / "model.safetensors").read_bytes()
     assert run(capsys, "train cosface --out c")[0] == 2
-    assert run(capsys, "train cosface --data digits8 --quick --resume --out c --patience 3")[0] == 0
+    assert run(capsys, "train cosface --data digits8 --quick --resume --out c --workers 1")[0] == 0
     assert (folder / "c" / "model.safetensors").read_bytes() == before
-    assert record(folder / "c")["settings"]["dim"] == 8 and record(folder / "c")["run"]["patience"] == 3
+    assert record(folder / "c")["settings"]["dim"] == 8 and record(folder / "c")["run"]["workers"] == 1
     assert run(capsys, "train pfe --resume --out c")[2] == "peaccel train: c: holds a run of cosface, expected pfe\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train cosface --out c --seed 1", "seed is 1, expected 0"),
+        ("train cosface --out c --dim 9", "dim is 9, expected 8"),
+        ("train cosface --out c --data mnist", "data is mnist, expected digits8"),
+        ("fit-head f.npz --out h --match.lr 10", "match.lr is 10.0, expected 0.001"),
+        ("fit-head f.npy --labels labels.npy --out h", None),
+        ("fit-head other.npy --labels labels.npy --out h", "sha256.train is "),
+    ],
+)
+def test_what_would_be_another_run_is_not_resumed(folder, capsys, words, message):
+    np.save("other.npy", np.load("f.npy")[::-1])
+    out = Path(words.partition("--out ")[2][0])
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    code, _, err = run(capsys, f"{words} --resume")
+    if message is None:  # the same items in other files
+        assert code == 0, err
+        return
+    command = words.partition(" ")[0]
+    assert code == 2 and err.startswith(f"peaccel {command}: {out}/run.json: a run goes on as it began: {message}"), err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_a_run_finds_its_files_from_any_folder(folder, capsys, monkeypatch, tmp_path):
+    """Relative paths would lead to other files, or to none."""
+    here, elsewhere = tmp_path / "a" / "b", tmp_path / "c" / "d"
+    for place, name in ((here, "f.npz"), (elsewhere, "other.npz")):
+        place.mkdir(parents=True)
+        with np.load(folder / "f.npz") as file:
+            np.savez(place.parent / "f.npz", features=file["features"] + (name != "f.npz"), labels=file["labels"])
+    monkeypatch.chdir(here)
+    first = f"train cosface {SMALL} --data features --root ../f.npz --dim 4 --schedule.epochs 1 --out"
+    assert run(capsys, f"{first} first")[0] == 0
+    assert run(capsys, f"{first} run --begin first/model.safetensors")[0] == 0
+    kept = record(Path("run"))["run"]
+    paths = here / "run", here.parent / "f.npz", here / "first" / "model.safetensors"
+    assert tuple(kept[name] for name in ("out", "root", "begin")) == tuple(map(str, paths))
+    embed = "--part validation --out v.npz"
+    assert run(capsys, f"embed --run run {embed}")[0] == 0
+    before, model = np.load("v.npz"), (here / "run" / "model.safetensors").read_bytes()
+    monkeypatch.chdir(elsewhere)
+    assert run(capsys, f"embed --run {here / 'run'} {embed}")[0] == 0
+    assert np.array_equal(np.load("v.npz")["mu"], before["mu"])
+    assert run(capsys, f"train cosface --out {here / 'run'} --resume")[0] == 0
+    assert (here / "run" / "model.safetensors").read_bytes() == model
+    assert not (elsewhere / "run").exists() and record(here / "run")["run"]["root"] == kept["root"]
+
+    record_of_before = record(here / "run")  # whose paths were relative, and are read as they were
+    record_of_before["run"] |= {"root": "../f.npz", "out": "run"}
+    (here / "run" / "run.json").write_text(json.dumps(record_of_before))
+    monkeypatch.chdir(here)
+    assert run(capsys, "train cosface --out run --resume")[0] == 0 and record(here / "run")["run"] == kept
+
+
+def test_a_folder_that_has_moved_is_resumed_where_it_is(folder, capsys, tmp_path):
+    line = f"train cosface {DIGITS} --out"
+    assert run(capsys, f"{line} {tmp_path / 'a'}")[0] == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    _, resumed = runs.resumed(tmp_path / "b", "cosface")
+    assert resumed.out == tmp_path / "b"
+    assert run(capsys, f"train cosface --out {tmp_path / 'b'} --resume")[0] == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
 
 
 @pytest.mark.parametrize("method", fit_head.HEADS)

@@ -67,7 +67,8 @@ def _items(task: Embed, trained: Trained) -> Items:
         covariates = covariate_rows(columns(task.covariates, "covariates"), len(rows)) if task.covariates else None
         return of_features(rows, np.empty(0, np.int64), covariates)
     data = task.data or run.data
-    root = task.root or (run.root if data == run.data else None)
+    same = Path(data).resolve() == Path(run.data).resolve()  # names are as good as files of a reader, for that
+    root = task.root or (run.root if same else None)
     seed = run.seed if task.seed is None else task.seed
     return _part(task, data, root, seed, task.quick or run.quick, input_of(trained.model))
 

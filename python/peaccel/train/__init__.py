@@ -9,6 +9,7 @@ The way of one batch through the floors::
         recipes.py  recipe                      the method, and its settings on the data set
     runs.py  train                          data, backbone, folder
         sources.py  open_items                  Items: what the network takes, labels, quality
+        resuming.py                             whether a resumed run is the one that began
         methods/<paper>.py  build               Training: model, criterion, stages
     loop.py  fit                            a stage: its start on batches, then its epochs
         batch_sampling.py  balanced, deliver    rows of a batch; Batch: inputs, labels, rows

@@ -113,11 +113,15 @@ class Checkpointer:
         held, self._held = self._held, {}
         if not held:
             return None
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         state: dict[int, dict[str, Tensor]] = {}
         for key, x in held.items():
             if key.startswith("optimizer."):
                 _, i, name = key.split(".", 2)
-                state.setdefault(int(i), {})[name] = x
+                p = parameters[int(i)]
+                # A file keeps no strides, and the fused Adam of the CPU reads moments by those of their parameter.
+                laid = torch.empty_like(p, dtype=x.dtype).copy_(x) if x.shape == p.shape else x
+                state.setdefault(int(i), {})[name] = laid
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
         if scaler is not None:  # a state of before scales were kept has none
             kept = {name: held.get(f"scaler.{name}", x) for name, x in scaler.state_dict().items()}

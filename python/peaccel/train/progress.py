@@ -51,7 +51,8 @@ class ConsoleLogger(ProgressLogger):
     Parameters
     ----------
     folder
-        Receives log.jsonl, to which a resumed run adds; None for none.
+        Receives log.jsonl, to which a resumed run adds; None for none. The line of an epoch that was interrupted has no
+        losses and no seconds, since those of the batches before are gone.
     description
         Before the stage's name.
     tensorboard
@@ -96,6 +97,7 @@ class ConsoleLogger(ProgressLogger):
             self._pauses.append(now - self._last_step)
         self._sums: dict[str, float] = {}
         self._items, self._count, self._since, self._last_step = 0, 0, now, now
+        self._whole = done == 0
         self._steps, self._epochs_left = epoch * batches + done, stage.schedule.epochs - epoch
 
     def step(self, terms: Terms, items: int) -> None:
@@ -121,14 +123,11 @@ class ConsoleLogger(ProgressLogger):
     ) -> None:
         """Write the epoch's line."""
         seconds = perf_counter() - self._since
-        record: dict[str, Any] = {
-            "stage": stage.name,
-            "epoch": epoch,
-            **{name: total / max(self._count, 1) for name, total in self._sums.items()},
-            "lr": [group["lr"] for group in optimizer.param_groups],
-            "items_per_second": round(self._items / max(seconds, 1e-9), 1),
-            "seconds": round(seconds, 3),
-        }
+        record: dict[str, Any] = {"stage": stage.name, "epoch": epoch}
+        if self._whole:
+            record |= {name: total / max(self._count, 1) for name, total in self._sums.items()}
+            record |= {"items_per_second": round(self._items / max(seconds, 1e-9), 1), "seconds": round(seconds, 3)}
+        record["lr"] = [group["lr"] for group in optimizer.param_groups]
         if validation is not None:
             record["best_validation"] = validation
         for d in probe if isinstance(probe, tuple) else (probe,):

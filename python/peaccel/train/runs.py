@@ -32,7 +32,7 @@ from peaccel.scores import Score
 from peaccel.train import backbones
 from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.train.batch_sampling import take
-from peaccel.train.checkpoint import load_tensors, load_weights, save_weights
+from peaccel.train.checkpoint import Checkpointer, TrainingState, load_tensors, load_weights, save_weights
 from peaccel.train.diagnostics import above_chance
 from peaccel.train.embedding import embed
 from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_r, scored, validation_rows
@@ -40,6 +40,7 @@ from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.loop import Options, fit
 from peaccel.train.progress import ConsoleLogger, NullLogger
 from peaccel.train.recipes import label, load_method, method_of
+from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_items, remove_lines
 from peaccel.train.sources import Items, open_items
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
@@ -174,7 +175,7 @@ def train(
     ------
     ValueError
         Unknown names, settings or data that do not fit, weights of another network; the folder holds a run that is not
-        to be resumed.
+        to be resumed, or began with other settings or data than are to be resumed.
     FileNotFoundError
         The data set or the weights are not there.
     PermissionError
@@ -199,8 +200,7 @@ def train(
         torch.set_num_threads(run.threads)
     accelerator = Accelerator(cpu=run.device == "cpu", mixed_precision=run.precision)
     main = accelerator.is_main_process
-    if main:
-        check_folder(run.out, run.resume, (run.begin, run.weights, run.root))
+    began = _began(name, run) if main else None
     _check_backbone(run)
     torch.manual_seed(folded(run.seed))
     backbone, features = _backbone(run)
@@ -216,15 +216,18 @@ def train(
     classes = int(items.labels.max()) + 1
     training = method.build(backbone, features, classes, settings)
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
+    widths = {"features": features, "covariates": items.covariates}
+    about = {"name": label(name), "method": method_of(name), "classes": classes, "items": len(items), **widths}
+    record = {**about, "sha256": _digests(parts, run) if main else {}}
+    if began is not None:
+        _check_resumed(*began, record, settings, run, training, everything)
     if run.begin is not None:
         _begin(run.begin, everything, backbone)
     _check_items(name, run.data, training.model, items)
-    widths = {"features": features, "covariates": items.covariates}
-    about = {"name": label(name), "method": method_of(name), "classes": classes, "items": len(items), **widths}
     name = label(name)
     with withdrawn(run.out) if main else nullcontext():
         if main:
-            record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
+            record |= {"run": asdict(_anywhere(run)), "settings": asdict(settings)}
             _write(check_output(run.out / "run.json"), {**record, "command": command, "versions": versions()})
         warnings = _fit(name, method, training, parts, run, accelerator)
     _agree(everything, accelerator)
@@ -236,9 +239,7 @@ def train(
             save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
         judged = judge(method, training, score, parts)
         reached = _validation(d, parts, score, judged, run)
-    if not above_chance(round(judged.recall_at_1 * judged.queries), judged.queries, judged.chance):
-        found, chance = 100 * judged.recall_at_1, 100 * judged.chance
-        warnings += (f"Recall@1 of {found:.2f} % is what chance gives of {judged.part} ({chance:.2f} %)",)
+    warnings += _signs_of_chance(judged)
     known: dict[str, Any] = {"method": name, "data": run.data, "seed": run.seed, "validation": reached}
     result = Result(**known, seconds=perf_counter() - start, warnings=warnings, **asdict(judged))
     if main:
@@ -323,7 +324,7 @@ def _recorded(folder: Path, row: str | None = None) -> tuple[dict[str, Any], Met
         name, where, settings = record["name"], record["method"], record["settings"]
         if not all(isinstance(x, int) for x in (record["classes"], record["features"], record.get("covariates", 0))):
             raise TypeError
-        run = config.from_mapping(record["run"], Run, str(path))
+        run = replace(config.from_mapping(record["run"], Run, str(path)), out=folder)
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(f"{path}: is not the record of a run") from None
     if row is not None and name != label(row):
@@ -333,6 +334,59 @@ def _recorded(folder: Path, row: str | None = None) -> tuple[dict[str, Any], Met
         raise FileNotFoundError(f"{path}: method is {where}, which is not there: put it back or write its new path")
     method = load_method(where)
     return record, method, config.from_mapping(settings, method.settings, str(path)), run
+
+
+def _began(name: str, run: Run) -> tuple[dict[str, Any], Any] | None:
+    """The record and the settings with which a run began that is to be resumed; None where none is.
+
+    Refuses a folder that does not fit, and a run of another seed, data set or backbone, before these are opened.
+    """
+    check_folder(run.out, run.resume, (run.begin, run.weights, run.root))
+    path = run.out / "run.json"
+    if not (run.resume and path.exists()):
+        return None
+    record, _, settings, before = _recorded(run.out, name)
+    check_unchanged(path, _deciding(before), _deciding(run))
+    return record, settings
+
+
+def _check_resumed(
+    began: Mapping[str, Any],
+    before: Any,
+    record: Mapping[str, Any],
+    settings: Any,
+    run: Run,
+    training: Training,
+    everything: nn.Module,
+) -> None:
+    """Refuse items and settings that are not those with which a run began, and a state that does not fit, for which
+    the record must not be written anew. A method's file may have moved. Lines of epochs that come again are removed.
+    """
+    path = run.out / "run.json"
+    check_unchanged(path, {**began, "method": record["method"]}, record)
+    check_unchanged(path, asdict(before), asdict(settings))
+    at = Checkpointer(run.out, everything, writes=False).resume(TrainingState(record["name"], run.seed))
+    remove_lines(run.out / "log.jsonl", training.stages[at.stage].name, at.epoch)
+
+
+def _digests(parts: Mapping[str, Items], run: Run) -> dict[str, str | None]:
+    """Digests of all that decides what is trained beside settings."""
+    of_parts = {part: digest_of_items(parts.get(part)) for part in ("train", "validation")}
+    return {**of_parts, "begin": digest_of_file(run.begin), "weights": digest_of_file(run.weights)}
+
+
+def _anywhere(run: Run) -> Run:
+    """The run as it is kept, whose paths lead to the same files from any folder."""
+    places = {name: path.resolve() for name in ("out", "root", "begin", "weights") if (path := getattr(run, name))}
+    data = str(Path(run.data).resolve()) if run.data.endswith(".py") else run.data
+    return replace(run, data=data, resume=False, **places)
+
+
+def _deciding(run: Run) -> dict[str, Any]:
+    """Values of a run that decide what is trained; files may move, and `_digests` tell what is in them."""
+    files = {"out", "root", "begin", "weights"}
+    free = {*files, "resume", "workers", "device", "threads", "tensorboard", "strict", "skip_bad"}
+    return {name: x for name, x in asdict(replace(run, data=Path(run.data).name)).items() if name not in free}
 
 
 def _fit(
@@ -364,6 +418,14 @@ def _fit(
         logger=ConsoleLogger(run.out, f"{name}: ", run.tensorboard) if accelerator.is_main_process else NullLogger(),
         accelerator=accelerator,
     )
+
+
+def _signs_of_chance(judged: HeldOutMetrics) -> tuple[str, ...]:
+    """A sentence where held-out items are found no better than by chance."""
+    if above_chance(round(judged.recall_at_1 * judged.queries), judged.queries, judged.chance):
+        return ()
+    found, chance = 100 * judged.recall_at_1, 100 * judged.chance
+    return (f"Recall@1 of {found:.2f} % is what chance gives of {judged.part} ({chance:.2f} %)",)
 
 
 def _validation(d: Any, parts: Mapping[str, Items], score: Score, judged: HeldOutMetrics, run: Run) -> float | None:
