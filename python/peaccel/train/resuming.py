@@ -16,7 +16,7 @@ from torch import Tensor
 from peaccel._utils.atomic_files import aside
 from peaccel.train.sources import Items
 
-__all__ = ["check_unchanged", "digest_of_file", "digest_of_items", "remove_lines"]
+__all__ = ["check_unchanged", "digest_of_file", "digest_of_items", "flat", "remove_lines"]
 
 
 def check_unchanged(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -35,7 +35,7 @@ def check_unchanged(path: Path, before: Mapping[str, Any], now: Mapping[str, Any
     ValueError
         Some values differ: all are named.
     """
-    began, asked = (dict(_flat(json.loads(json.dumps(values, default=str)))) for values in (before, now))
+    began, asked = (dict(flat(json.loads(json.dumps(values, default=str)))) for values in (before, now))
     shared = [name for name in began if name in asked]
     others = [f"{name} is {asked[name]}, expected {began[name]}" for name in shared if asked[name] != began[name]]
     if others:
@@ -93,10 +93,10 @@ def _comes_again(line: str, stage: str, epoch: int) -> bool:
         return True
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values by dotted name."""
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values by dotted name."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel.methods.method import AtLeast1
 from peaccel.train.recipes import label, ranges, recipe
+from peaccel.train.resuming import digest_of_file, flat
 from peaccel.train.runs import Run, train
 
 __all__ = ["Best", "SearchLimits", "tune"]
@@ -135,17 +135,14 @@ def _shared(name: str, settings: Any, run: Run, known: Mapping[str, tuple[float,
     paths = {key: _identity(value) for key, value in options.items() if isinstance(value, Path)}
     # What is searched has no fixed value.
     fixed = asdict(_changed(settings, {key: low for key, (low, _, _) in known.items()}))
-    shared = _flat({"method": label(name), **options, **paths, **fixed, "ranges": known})
+    shared = dict(flat({"method": label(name), **options, **paths, **fixed, "ranges": known}))
     return dict(json.loads(json.dumps(shared, default=str)))
 
 
 def _identity(path: Path) -> str:
-    """A path with the digest of its file, or of the features in its folder."""
-    digest = hashlib.sha256()
-    for file in sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.is_file() else []:
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
-    return f"{path.resolve()} ({digest.hexdigest()[:8]})"
+    """A path with the digest of its file, or of each of the features in its folder."""
+    files = sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.is_file() else []
+    return f"{path.resolve()} ({' '.join(str(digest_of_file(file)) for file in files)})"
 
 
 def _check_study(study: Any, out: Path, shared: Mapping[str, Any]) -> None:
@@ -168,11 +165,3 @@ def _changed(settings: Any, found: Mapping[str, Any]) -> Any:
             value = {part: value}  # noqa: PLW2901  (nested from the inside out)
         values = config.merge(values, value)
     return config.from_mapping(values, type(settings))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted name."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
