@@ -308,7 +308,7 @@ def of_images():
         yield Case(
             name,
             lambda at, name=name, pixels=pixels: Image.fromarray(pixels).save(at / name),
-            lambda path: (_faults([str(path)]), _read(str(path))),
+            lambda path: (_faults([str(path)], whole=False), _read(str(path))),
         )
 
 

@@ -551,7 +551,7 @@ def test_a_search_refuses_trials_that_cannot_be_compared_with_its(parts, tmp_pat
     assert search(run) == 1
     best = (run.out / "best.toml").read_bytes()
     for differ, message in (
-        (lambda: search(replace(run, root=files[1])), r"root is .*g\.npz \(\w{8}\), expected .*f\.npz \(\w{8}\)\)"),
+        (lambda: search(replace(run, root=files[1])), r"root is .*g\.npz \(\w{16}\), expected .*f\.npz \(\w{16}\)\)"),
         (lambda: search(replace(run, seed=3)), r"\(seed is 3, expected 0\)"),
         (lambda: search(replace(run, quick=True)), "quick is True, expected False"),
         (lambda: search(replace(run, backbone="resnet18")), "backbone is resnet18, expected auto"),
@@ -564,7 +564,7 @@ def test_a_search_refuses_trials_that_cannot_be_compared_with_its(parts, tmp_pat
     assert (run.out / "best.toml").read_bytes() == best
     assert search(replace(run, threads=2, workers=1), trials=2, schedule={"lr": 0.07}) == 2
     np.savez(files[0], features=parts["train"].data + 1, labels=parts["train"].labels)
-    with pytest.raises(ValueError, match=r"search \(root is .*f\.npz \(\w{8}\), expected .*f\.npz \(\w{8}\)\)"):
+    with pytest.raises(ValueError, match=r"search \(root is .*f\.npz \(\w{16}\), expected .*f\.npz \(\w{16}\)\)"):
         search(run)
     of_folder = replace(run, root=tmp_path / "folder", out=tmp_path / "other")
     assert search(of_folder) == search(of_folder) == 1

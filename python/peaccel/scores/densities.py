@@ -36,7 +36,7 @@ def _prior_var(mu: Array, params: Params) -> Array:
     row = like(value, mu).reshape(-1)
     if tuple(np.shape(value)) not in (*SCALAR, (mu.shape[-1],)):
         raise ValueError(f"llr: prior_var has shape {tuple(np.shape(value))}, expected () or ({mu.shape[-1]},)")
-    if not is_torch(value) or (value.is_cpu and not is_traced(value) and not transformed(value)):
+    if not is_traced(mu) and (not is_torch(value) or (value.is_cpu and not transformed(value))):
         wrong = [x for x in on_host(value).reshape(-1).tolist() if not 0 <= x < math.inf]
         if wrong:
             expected = "finite numbers of at least 0: variances, not their logarithms"
