@@ -37,10 +37,12 @@ def _prior_var(mu: Array, params: Params) -> Array:
     if tuple(np.shape(value)) not in (*SCALAR, (mu.shape[-1],)):
         raise ValueError(f"llr: prior_var has shape {tuple(np.shape(value))}, expected () or ({mu.shape[-1]},)")
     if not is_traced(mu) and (not is_torch(value) or (value.is_cpu and not transformed(value))):
-        wrong = [x for x in on_host(value).reshape(-1).tolist() if not 0 <= x < math.inf]
-        if wrong:
+        x = np.float64(value) if isinstance(value, float) else on_host(value)
+        low, high = x.min(), x.max()
+        if not (low >= 0 and high < math.inf):
+            bad = high if low >= 0 else low
             expected = "finite numbers of at least 0: variances, not their logarithms"
-            raise ValueError(f"llr: prior_var is {wrong[0]}, expected {expected}")
+            raise ValueError(f"llr: prior_var is {bad}, expected {expected}")
     return row
 
 
