@@ -269,7 +269,7 @@ def table() -> Iterator[tuple[str, ...]]:
             more = [gains[i] - x for i, x in gained.get(row, {}).items() if i in gains]
             if classes == few:
                 gained[row] = gains
-            of_rival = ("-", "-") if row == RIVAL else (shown(list(gains.values())), shown(more))
+            of_rival = ("", "") if row == RIVAL else (shown(list(gains.values())), shown(more))
             yield row, f"{classes:,}", f"{len(runs)}", *cells, *of_rival
 
 
@@ -283,7 +283,7 @@ def number(run: Record, queries: str, name: str) -> float:
 def shown(values: list[float]) -> str:
     """A mean, and from three splits on half the width of its 95 % interval by Student's t."""
     if not values:
-        return "-"
+        return ""
     mean = f"{np.mean(values):.1f}"
     if len(values) < 3:
         return mean

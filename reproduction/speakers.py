@@ -317,7 +317,7 @@ def half_width(values: np.ndarray) -> np.ndarray:
 def cell(column: str, mean: float, half: float) -> str:
     """A mean and the half width of its interval: of AUROCs and correlations as they are, of all else in per cent."""
     if np.isnan(mean):
-        return "-"
+        return ""  # a dash alone would begin a list
     return f"{mean:.3f} ± {half:.3f}" if column.startswith(("AUROC", "Spearman")) else f"{mean:.1f} ± {half:.1f}"
 
 

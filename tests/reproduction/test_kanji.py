@@ -90,9 +90,9 @@ def test_gains_are_of_the_same_split_and_those_with_more_classes_are_compared_wi
     ]
     monkeypatch.setattr(kanji, "finished", lambda: runs)
     assert [(line[0], line[1], *line[4:]) for line in kanji.table()] == [
-        ("arcface", "300", "-", "-"),
-        ("pfe", "300", "2.0 ± 2.5", "-"),
-        ("arcface", "2,000", "-", "-"),
+        ("arcface", "300", "", ""),
+        ("pfe", "300", "2.0 ± 2.5", ""),
+        ("arcface", "2,000", "", ""),
         ("pfe", "2,000", "5.0 ± 5.0", "3.0 ± 2.5"),
     ]
 

@@ -103,7 +103,7 @@ def test_a_table_has_means_and_intervals_by_students_t(monkeypatch, tmp_path):
     runs = [{"a": np.array([x, x / 100, np.nan])} for x in (1.0, 2.0, 3.0, 4.0, 5.0)]
     rows = list(speakers.table(runs, ("EER", "AUROC", "Spearman")))
     half = 2.776 * np.std([1, 2, 3, 4, 5], ddof=1) / 5**0.5
-    assert rows == [("a", f"3.0 ± {half:.1f}", f"0.030 ± {half / 100:.3f}", "-")]
+    assert rows == [("a", f"3.0 ± {half:.1f}", f"0.030 ± {half / 100:.3f}", "")]
     monkeypatch.setattr(speakers, "TABLES", tmp_path)
     speakers.write("made", ("", "EER"), [row[:2] for row in rows])
     assert (tmp_path / "made.csv").read_text() == f",EER\na,3.0 ± {half:.1f}\n"
