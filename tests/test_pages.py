@@ -87,6 +87,13 @@ def test_what_a_benchmark_prints_is_kept(tmp_path):
     assert new.startswith("a,python -m benches.a,") and other == "b,stays,there,2020-01-01"
 
 
+def test_no_cell_of_a_table_begins_a_list():
+    """A page shows a dash alone as a bullet."""
+    for table in (ROOT / "docs").rglob("*.csv"):
+        with table.open(newline="") as file:
+            assert not {cell for row in csv.reader(file) for cell in row} & set("-*+"), table.name
+
+
 def test_no_page_has_the_name_of_one_that_sphinx_writes():
     assert not {"search.md", "genindex.md", "py-modindex.md"} & PAGES.keys()
 
