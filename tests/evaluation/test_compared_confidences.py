@@ -100,6 +100,7 @@ def test_a_confidence_that_was_chosen_on_other_classes_keeps_the_promise(shape, 
 
 
 @pytest.mark.parametrize("runs", [60, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore:.*look reversed")  # as of 40,000 that say nothing some do by chance
 def test_a_confidence_that_is_chosen_on_the_classes_of_the_promise_breaks_it(runs):
     """Show why classes are set apart: of twenty confidences that say nothing, the best by the labels of the promise
     breaks it far more often."""

@@ -183,7 +183,7 @@ def test_answers_that_no_shard_has_no_items_for(cluster):
 DRIVER = """
 import sys
 from clusters import start_ray
-from peaccel.scaleout import ShardedGallery
+from peaccel.retrieval.ray import ShardedGallery
 start_ray()
 shards = ShardedGallery(sys.argv[1:], num_cpus=0.25)
 print("ready", flush=True)

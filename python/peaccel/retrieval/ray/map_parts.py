@@ -22,7 +22,7 @@ from peaccel.scores import Score, get
 try:
     import ray
 except ImportError:
-    raise ImportError("peaccel.scaleout needs Ray: pip install peaccel[ray]") from None
+    raise ImportError("peaccel.retrieval.ray needs Ray: pip install peaccel[ray]") from None
 
 __all__ = ["EmbedStep", "RescoreStep", "SearchStep", "map_parts"]
 

@@ -28,7 +28,7 @@ try:
     import ray
     from ray.exceptions import ActorDiedError, RayError, RayTaskError
 except ImportError:
-    raise ImportError("peaccel.scaleout needs Ray: pip install peaccel[ray]") from None
+    raise ImportError("peaccel.retrieval.ray needs Ray: pip install peaccel[ray]") from None
 
 __all__ = ["ShardedGallery", "ShardedRanking"]
 
