@@ -76,8 +76,9 @@ def parse(
             args=arguments,
             config=config,
         )
-    if (getattr(found, "seed", None) or 0) < 0:
-        raise ValueError(f"--seed is {found.seed}, expected at least 0")  # type: ignore[attr-defined]
+    seed = getattr(found, "seed", None)
+    if seed is not None and seed < 0:
+        raise ValueError(f"--seed is {seed}, expected at least 0")
     return found
 
 

@@ -79,9 +79,8 @@ def main(arguments: Sequence[str]) -> None:
         threshold = task.above if accept is None else accept.threshold
         assert threshold is not None
         found = duplicates(inputs.gallery, threshold, inputs.score, most=task.most)
-        kept = (
-            slice(None) if accept is None else accept(found.scores)
-        )  # one that promises nothing accepts no copy either
+        # A threshold that promises nothing accepts no copy either, whose score is infinite.
+        kept = slice(None) if accept is None else accept(found.scores)
         first, second, scores = found.queries[kept], found.ids[kept], found.scores[kept]
     seconds = perf_counter() - start
     _write(task.out, dict(zip(PAIR, (inputs.named(first), inputs.named(second), scores), strict=True)))
