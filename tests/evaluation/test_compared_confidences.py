@@ -7,7 +7,8 @@ from scipy import special
 import peaccel as pe
 from peaccel.evaluation.answers import Answers
 from peaccel.evaluation.choose_threshold import FEWEST
-from peaccel.evaluation.compared_confidences import JudgedAnswers, best_of, candidates, kinds_of, third
+from peaccel.evaluation.compared_confidences import best_of, candidates, kinds_of, third
+from peaccel.evaluation.promises import WRONG_ANSWERS, JudgedAnswers
 
 ALPHA, DELTA = 0.1, 0.1
 CLASSES = 300
@@ -46,9 +47,9 @@ def chosen(answers, of, right, seed):
     some = third("", of, seed, FEWEST)
     given = JudgedAnswers(answers.scores[:, 0], right, of, np.ones(len(of), bool), np.empty(0), None)
     tried = candidates("", KINDS, COSINE, answers, None, given, some, None, "")
-    best, _ = best_of(tried, "wrong", ALPHA, some, np.empty(0, bool))
+    best, _ = best_of(tried, WRONG_ANSWERS, ALPHA, some, np.empty(0, bool))
     part = best.judged.part(~some, np.empty(0, bool))
-    return best, pe.learn_then_test(part.scores, part.right, part.units, ALPHA, DELTA, seed)
+    return best, pe.learn_then_test(part.scores, part.right, part.classes, ALPHA, DELTA, seed)
 
 
 def values(best, answers):
