@@ -129,8 +129,7 @@ class Pretrained:
         """
         folder = Path(folder)
         _require_replaceable(folder)
-        with aside(folder) as fresh:
-            fresh.mkdir()
+        with aside(folder, folder=True) as fresh:
             for name, fit in self.fits.items():
                 write_fit(fresh / f"{name}.json", fit)
             if self.run is not None:

@@ -106,9 +106,9 @@ def _write_captioned(task: Embed, hidden: float) -> None:
     seed = run.seed if task.seed is None else task.seed
     found = captioned_numbers(trained.model, run.data, digits_settings(task.quick or run.quick), seed, hidden)
     for part, x in found.items():
-        with aside(check_output(task.out / f"{part}.npz")) as fresh:
+        with aside(check_output(task.out / f"{part}.npz"), follow=False) as fresh:
             np.savez(fresh, allow_pickle=False, **{name: x[name] for name in ("images", "captions", "image")})
-        with aside(check_output(task.out / f"{part}-relevance.npy")) as fresh:
+        with aside(check_output(task.out / f"{part}-relevance.npy"), follow=False) as fresh:
             np.save(fresh, x["relevance"])
         print(f"images {x['images'].shape}, captions {x['captions'].shape} -> {task.out / part}.npz")
 

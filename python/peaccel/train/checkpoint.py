@@ -200,7 +200,7 @@ def load_weights(path: Path, modules: nn.Module) -> dict[str, Any]:
 def _save(path: Path, held: dict[str, Tensor], about: dict[str, Any]) -> None:
     # Copies, since safetensors refuses tensors that share memory, and a class direction may stand in two modules.
     whole = {name: x.detach().cpu().clone(memory_format=torch.contiguous_format) for name, x in held.items()}
-    with aside(path) as fresh:
+    with aside(path, follow=False) as fresh:
         try:
             save_file(whole, fresh, metadata={"peaccel": json.dumps(about)})
         except SafetensorError as error:  # which is also raised where the disk is full

@@ -533,5 +533,5 @@ def versions() -> dict[str, str | None]:
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:
-    with aside(path) as fresh:
+    with aside(path, follow=False) as fresh:
         fresh.write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")

@@ -123,7 +123,7 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
             f"all {len(finished)} trials reached the same: nothing of what was searched changes MAP@R by this score"
         )
         print(f"{name} on {run.data}: {sentence}", file=sys.stderr)
-    with aside(best) as fresh:
+    with aside(best, follow=False) as fresh:
         fresh.write_text("".join(f"{key} = {value!r}\n" for key, value in study.best_params.items()), encoding="utf-8")
     chosen = _changed(settings, study.best_params)
     return Best(study.best_value, study.best_params, chosen, len(finished))

@@ -81,8 +81,7 @@ class SeenRows(NamedTuple):
             **about_features(self.vectors.features),
         }
         arrays = arrays_of_features(self.vectors.features)
-        with aside(folder) as fresh, writable(folder):
-            fresh.mkdir()
+        with writable(folder), aside(folder, folder=True, follow=False) as fresh:
             faiss_index.write(self.index, fresh / INDEX)
             np.savez(fresh / ROWS, rows=self.rows, ids=self.ids, about=np.array(json.dumps(about)), **arrays)
             (fresh / SUMS).write_text(json.dumps({name: checksum(fresh / name) for name in (INDEX, ROWS)}))
