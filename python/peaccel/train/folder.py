@@ -7,8 +7,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from peaccel._utils.atomic_files import check_output
+from peaccel._utils.python_files import is_file
 
-__all__ = ["check_folder", "withdrawn"]
+__all__ = ["check_folder", "check_named", "withdrawn"]
 
 WRITTEN = ("run.json", "log.jsonl", "state.safetensors", "best.safetensors", "model.safetensors", "result.json")
 
@@ -28,6 +29,13 @@ def check_folder(out: Path, resume: bool, inputs: Iterable[Path | None] = ()) ->
     for path in (out / name for name in WRITTEN):
         if path.exists():
             check_output(path, None, [path for path in inputs if path is not None])
+
+
+def check_named(folder: Path, data: str) -> None:
+    """Refuse a reader in a Python file that run.json alone names, which must not run for that: ValueError."""
+    if is_file(data):
+        what = f"data is {data!r}, a file, which is not run because a run names it; name it yourself"
+        raise ValueError(f"{folder / 'run.json'}: {what}: --data {Path(data).name}")
 
 
 @contextmanager
