@@ -24,6 +24,7 @@ from peaccel.data import READERS
 from peaccel.data.images import ImageRows
 from peaccel.methods.method import Schedule
 from peaccel.train import checkpoint, evaluation, recipes, runs, sources, tuning
+from peaccel.train import folder as folder_of_run
 from peaccel.train.resuming import digest_of_items
 from peaccel.train.sources import Items
 
@@ -366,6 +367,34 @@ def test_a_damaged_record_is_named(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(ValueError, match=r"run\.json: is not the record of a run"):
         train.load(tmp_path)
+
+
+def test_files_of_no_run_are_neither_replaced_nor_removed(parts, tmp_path):
+    (tmp_path / "model.safetensors").write_text("theirs")
+    for run in (None, RESUMED):
+        with pytest.raises(ValueError, match=r"which holds model.safetensors of no run: choose another folder"):
+            carry_out("cosface", parts, tmp_path, *([] if run is None else [run]), **SHORT)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    out = tmp_path / "new"
+    out.mkdir()
+    (out / "events.out.tfevents.theirs").write_text("theirs")
+    with pytest.raises(OSError, match="the disk"), folder_of_run.withdrawn(out):
+        (out / "run.json").touch()
+        raise OSError("the disk is full")
+    assert [path.name for path in out.iterdir()] == ["events.out.tfevents.theirs"]
+
+
+def test_a_resumed_run_writes_through_no_link(parts, tmp_path):
+    """Whoever made the folder may have put a link in the place of each file that a run writes."""
+    carry_out("cosface", parts, tmp_path / "run", **SHORT)
+    for name in folder_of_run.WRITTEN:
+        (tmp_path / "run" / name).rename(tmp_path / name)
+        (tmp_path / "run" / name).symlink_to(tmp_path / name)
+    before = {name: (tmp_path / name).read_bytes() for name in folder_of_run.WRITTEN}
+    carry_out("cosface", parts, tmp_path / "run", replace(RESUMED, workers=1), **SHORT)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    through = {name for name in before if (tmp_path / "run" / name).is_symlink()}
+    assert through <= {"state.safetensors", "best.safetensors"}, "written anew, or not at all"
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,11 @@ __all__ = [
     "check_outputs",
     "check_suffix",
     "names_within",
+    "naming_errors",
     "sweep_temporary",
     "synchronise",
     "temporary",
+    "unlinked",
 ]
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -140,12 +142,12 @@ def aside(path: PathLike, *, folder: bool = False, follow: bool = True) -> Itera
     """
     target = Path(os.path.realpath(path) if follow else path)
     fresh, old = temporary(target, "new"), temporary(target, "old")
-    with _named(target, fresh):
+    with naming_errors(target, fresh):
         _sweep_once(target.parent)
         mode = _mode_of_new_files(target.parent)
         fresh.mkdir(0o700) if folder else os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
-        with _named(target, fresh):
+        with naming_errors(target, fresh):
             yield fresh
             _finish(fresh, None if target.is_symlink() else target, mode)
             if target.is_symlink() and folder:
@@ -188,15 +190,15 @@ def _mode_of_new_files(folder: Path) -> int:
 
 
 @contextmanager
-def _named(target: Path, fresh: Path) -> Iterator[None]:
-    """Let errors of the system name the file that was to be written, not the one aside."""
+def naming_errors(target: Path, fresh: Path | None = None) -> Iterator[None]:
+    """Let errors of the system name the file that was to be written, not the one aside, nor none."""
     try:
         yield
     except OSError as error:
         if type(error).__module__ != "builtins" or str(target) in str(error):
             raise
         where = target if error.filename is None else Path(os.fsdecode(error.filename))
-        if fresh in (where, *where.parents):
+        if fresh is not None and fresh in (where, *where.parents):
             where = target / where.relative_to(fresh)
         elif error.filename is not None:
             raise
@@ -281,6 +283,13 @@ def _exchanged(a: Path, b: Path) -> bool:
         return False
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE; some file systems have no such rename
     return bool(rename(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
+
+
+def unlinked(path: Path) -> Path:
+    """The path of a file that the package adds to, without a link in its place that others have put there."""
+    if path.is_symlink():
+        path.unlink()
+    return path
 
 
 def synchronise(path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from peaccel._utils import config
-from peaccel._utils.atomic_files import aside, check_output
+from peaccel._utils.atomic_files import aside, check_output, unlinked
 from peaccel.methods.method import AtLeast1
 from peaccel.train.recipes import label, ranges, recipe
 from peaccel.train.resuming import digest_of_file, flat
@@ -87,7 +87,7 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     best = check_output(run.out / "best.toml")
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     study = optuna.create_study(
-        storage=f"sqlite:///{run.out / 'study.db'}",
+        storage=f"sqlite:///{unlinked(run.out / 'study.db')}",
         study_name="search",
         direction="maximize",
         load_if_exists=True,
