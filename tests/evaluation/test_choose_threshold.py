@@ -759,13 +759,36 @@ def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_ac
     code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --out o")
     assert code == 0 and "Name a target" in out and not Path("o/accept.json").exists()
     assert out.count("\n10 % ") == 2
-    Path("o/accept.json").write_text("of an earlier run")
-    assert run(capsys, "choose-threshold --pairs pairs.csv --out o")[0] == 0 and not Path("o/accept.json").exists()
     assert run(capsys, "choose-threshold --pairs pairs.csv --wrong .01% --strict --out o")[0] == 1
+    assert Path("o/accept.json").exists()
+    assert run(capsys, "choose-threshold --pairs pairs.csv --out o")[0] == 0 and not Path("o/accept.json").exists()
     assert run(capsys, "choose-threshold --pairs pairs.csv --wrong 5% --strict --out o")[0] == 0
     code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --wrong .01% --out o")
     assert code == 0 and out.endswith("o/accept.json accepts nothing\n") and "No threshold can be promised" in out
     assert io.read_fit("o/accept.json").threshold == math.inf
+
+
+@pytest.mark.parametrize("name", ["accept.json", "centre.json"])
+@pytest.mark.parametrize("numbers", [None, "{}", "[", '{"files": 3}', '{"files": ["other.json"]}'])
+def test_files_of_others_in_the_folder_stay(folder, capsys, name, numbers):
+    Path("o").mkdir()
+    Path("o", name).write_text("theirs")
+    if numbers is not None:
+        Path("o/threshold.json").write_text(numbers)
+    before = {path.name: path.read_bytes() for path in Path("o").iterdir()}
+    code, _, err = run(capsys, "choose-threshold --pairs pairs.csv --wrong 5% --out o")
+    what = "which threshold.json does not name as that of an earlier run: choose another folder"
+    assert code == 2 and err == f"peaccel choose-threshold: --out is o, but o/{name} is there, {what}\n"
+    assert {path.name: path.read_bytes() for path in Path("o").iterdir()} == before
+
+
+def test_no_link_in_the_folder_is_written_through(folder, capsys):
+    Path("o").mkdir()
+    Path("theirs").write_text("theirs")
+    Path("o/report.html").symlink_to(Path("theirs").resolve())
+    code, _, err = run(capsys, "choose-threshold --pairs pairs.csv --out o")
+    assert code == 2 and "--out is o, but o/report.html is there, a link: choose another folder" in err
+    assert Path("theirs").read_text() == "theirs"
 
 
 @pytest.mark.parametrize(
@@ -800,6 +823,7 @@ def test_the_command_refuses_in_one_line(folder, capsys, line, message):
     io.write_fit("sided.json", Calibration(2.0, 0.0, "Normal", (0.5, 1.0)))
     Path("o").mkdir()
     Path("o/accept.json").write_text("{}")
+    Path("o/threshold.json").write_text('{"files": ["accept.json"]}')
     code, out, err = run(capsys, f"choose-threshold {line}")
     assert (code, out) == (2, "") and err.startswith(f"peaccel choose-threshold: {message}"), err
     assert err.count("\n") == 1 and Path("o/accept.json").read_text() == "{}"

@@ -15,7 +15,7 @@ from peaccel import io, scores
 from peaccel._utils import options
 from peaccel.cli._fitted_files import NormFiles, read_fit
 from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, scored_by, sides
-from peaccel.cli._outputs import outputs
+from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
@@ -109,17 +109,15 @@ def main(arguments: Sequence[str]) -> None:
     kind = _of_searches if task.pairs is None and task.trial_list is None else _of_pairs
     found = kind(task, alphas, delta)
     print(found)
-    found.save(numbers)
+    save_numbers(numbers, found, {accept: found.accept is not None, centre: found.centre is not None})
     from peaccel._utils import report
     from peaccel.evaluation.threshold_pages import threshold_sections
 
     report.write(page, "Choice of a threshold", threshold_sections(found))
     print(f"\n-> {page}")
-    centre.unlink(missing_ok=True)  # of an earlier run
     if found.centre is not None:
         io.write_fit(centre, found.centre)
     if found.accept is None:
-        accept.unlink(missing_ok=True)  # of an earlier run
         print("\nName a target to have its threshold written: --wrong 5%, for instance")
         return
     io.write_fit(accept, _with_fits(task, found))
