@@ -222,9 +222,9 @@ def _measured(
     return np.asarray(found, np.float64)
 
 
-def warn_of_copies(owner: str, queries: Distribution, gallery: Distribution, best: NDArray[np.int64]) -> None:
+def warn_of_copies(owner: str, queries: Distribution, gallery: Distribution | None, best: NDArray[np.int64]) -> None:
     """Say how many queries found themselves."""
-    if queries.kind != gallery.kind:
+    if gallery is None or queries.kind != gallery.kind:
         return
     sides = [[on_host(x) for x in d.arrays] for d in (queries, gallery)]
     alike = [(q == g[best]).reshape(len(q), -1).all(1) for q, g in zip(*sides, strict=True)]
@@ -236,12 +236,12 @@ def warn_of_copies(owner: str, queries: Distribution, gallery: Distribution, bes
         )
 
 
-def warn_of_ties(owner: str, found: Sequence[tuple[Score, Answers]]) -> None:
+def warn_of_ties(owner: str, named: Sequence[Score], found: Sequence[Answers]) -> None:
     """Say how many rankings end among equal scores, so that the order of rows decides what they hold."""
-    cut = [f"{answers.cut} by {score.label}" for score, answers in found if answers.cut]
+    cut = [f"{answers.cut} by {score.label}" for score, answers in zip(named, found, strict=True) if answers.cut]
     if cut:
         warn(
-            f"{owner}: of {len(found[0][1].best)} rankings some end among items of one score, {', '.join(cut)}: which "
+            f"{owner}: of {len(found[0].best)} rankings some end among items of one score, {', '.join(cut)}: which "
             "of these items are counted is decided by the order of the gallery's rows"
         )
 

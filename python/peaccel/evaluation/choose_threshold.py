@@ -176,7 +176,7 @@ def choose_threshold(
     tried: list[Candidate] = []
     for centre in centres:
         found = _searched(owner, _Sides(queries, gallery, novel, cohort).centred(centre), truth, named, classes)
-        if gallery is not None and centre is None:
+        if centre is None:
             warn_of_copies(owner, queries, gallery, found.answers.best)
         judged = _judged(owner, found, named, units, mated, of_others)
         tried += candidates(owner, kinds, named, found.answers, found.alone, judged, some, centre, found.norm)

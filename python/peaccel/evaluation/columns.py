@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.evaluation.formatting import Table
-from peaccel.metrics._judged_ranking import Ranked
+from peaccel.metrics._judged_ranking import ScoredIds
 from peaccel.metrics._relation import Relation
 
 __all__ = ["Column", "Metric", "RankedMetric", "by_row", "columns", "explained", "ranked", "table"]
 
 Metric: TypeAlias = Callable[[NDArray[np.int64], Relation], ArrayLike]
 """A function from ranked ids [Q, K], the queries' rows among them, and what is right for each query to its number."""
-RankedMetric: TypeAlias = Callable[[Ranked, Relation], ArrayLike]
+RankedMetric: TypeAlias = Callable[[ScoredIds, Relation], ArrayLike]
 """The same from ids with their scores, which says what of it equal scores leave to chance."""
 
 

@@ -170,9 +170,8 @@ def evaluate(
         every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2), seed=seed))
         of_asked = of_pairs("evaluate", queries, items, asked, score)
         verifications.append(verified(of_asked, same, of_both, "evaluate", score, p_target))
-    if gallery is not None:
-        warn_of_copies("evaluate", queries, gallery, every[0].best)
-    warn_of_ties("evaluate", list(zip(named, every, strict=True)))
+    warn_of_copies("evaluate", queries, gallery, every[0].best)
+    warn_of_ties("evaluate", named, every)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
     return Evaluation(
         queries=len(queries),

@@ -13,14 +13,14 @@ from peaccel.metrics._numbers import as_array
 from peaccel.metrics._relation import Relation, as_relation
 from peaccel.metrics._ties import Ties
 
-__all__ = ["JudgedRanking", "Ranked", "relevance", "without_self"]
+__all__ = ["JudgedRanking", "ScoredIds", "relevance", "without_self"]
 
 Array = NDArray[Any]
 BLOCK = 1 << 16  # ids that are looked up at a time, so that they stay in a core's cache
 
 
 @runtime_checkable
-class Ranked(Protocol):
+class ScoredIds(Protocol):
     """Ids [Q, K] and their scores, best first, such as a `peaccel.Ranking`."""
 
     @property
@@ -76,7 +76,7 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
 
 
 def relevance(
-    ids: ArrayLike | Ranked, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
     """Say which of the ranked gallery items are of the query's class.
 
@@ -133,10 +133,10 @@ class JudgedRanking:
 
     @staticmethod
     def of(
-        owner: str, ids: ArrayLike | Ranked, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
+        owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
     ) -> JudgedRanking:
         """Check the arguments of the metric `owner`."""
-        found, scores = (as_ids(owner, ids), None) if not isinstance(ids, Ranked) else _as_scored(owner, ids)
+        found, scores = (as_ids(owner, ids), None) if not isinstance(ids, ScoredIds) else _as_scored(owner, ids)
         relation = as_relation(owner, query_labels, gallery_labels)
         if len(found) != relation.queries:
             expected = f"({relation.queries}, K) like query_labels"
@@ -199,7 +199,7 @@ def as_ids(owner: str, ids: ArrayLike) -> Array:
     return found
 
 
-def _as_scored(owner: str, ranking: Ranked) -> tuple[Array, Array]:
+def _as_scored(owner: str, ranking: ScoredIds) -> tuple[Array, Array]:
     """Ids and scores of a ranking; what has a score of NaN was not found, and what was not found has none."""
     ids = as_ids(owner, ranking.ids)
     scores = as_array(owner, "scores", ranking.scores, "(Q, K)")

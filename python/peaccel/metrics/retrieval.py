@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host, quiet
-from peaccel.metrics._judged_ranking import JudgedRanking, Ranked
+from peaccel.metrics._judged_ranking import JudgedRanking, ScoredIds
 from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics._relation import Relation
 
@@ -42,7 +42,7 @@ Counts = NDArray[np.int64]
 
 
 def hit_at_k(
-    ids: ArrayLike | Ranked, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
 ) -> NDArray[np.float64]:
     """Whether at least one of the first k items is of the query's class, for each query.
 
@@ -84,7 +84,7 @@ def hit_at_k(
 
 
 def recall_at_k(
-    ids: ArrayLike | Ranked, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
 ) -> float:
     """Share of queries with at least one item of their class among the first k: the mean of `hit_at_k`.
 
@@ -116,7 +116,7 @@ def recall_at_k(
 
 
 def average_precision_at_r(
-    ids: ArrayLike | Ranked, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """Average precision at R for each query, R being the size of its class in the gallery.
 
@@ -152,7 +152,7 @@ def average_precision_at_r(
 
 
 def map_at_r(
-    ids: ArrayLike | Ranked, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
 ) -> float:
     """Mean over queries of `average_precision_at_r`.
 
@@ -181,7 +181,7 @@ def map_at_r(
 
 
 def average_precision_at_k(
-    ids: ArrayLike | Ranked,
+    ids: ArrayLike | ScoredIds,
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
@@ -223,7 +223,7 @@ def average_precision_at_k(
 
 
 def map_at_k(
-    ids: ArrayLike | Ranked,
+    ids: ArrayLike | ScoredIds,
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
@@ -396,7 +396,7 @@ def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
 
 
 def _hit_at_k(
-    owner: str, ids: ArrayLike | Ranked, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, k: int
+    owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, k: int
 ) -> Values:
     ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     k = _as_k(k, ranking)
@@ -410,7 +410,7 @@ def _hit_at_k(
 
 
 def _average_precision_at_r(
-    owner: str, ids: ArrayLike | Ranked, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
+    owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
 ) -> Values:
     ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     r = ranking.class_sizes()
@@ -423,7 +423,7 @@ def _average_precision_at_r(
 
 def _average_precision_at_k(
     owner: str,
-    ids: ArrayLike | Ranked,
+    ids: ArrayLike | ScoredIds,
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None,
     k: int,
