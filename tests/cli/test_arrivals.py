@@ -63,6 +63,7 @@ ARRAYS = {
     "of_novel": np.arange(M) // 2,
     "images": RNG.integers(0, 255, (Q, 3, 4), np.uint8),
     "gallery_images": RNG.integers(0, 255, (G, 5, 6), np.uint8),
+    "degrees": np.random.default_rng(1).uniform(-80, 80, (Q, 2)),
 }
 PRIOR, FIT = pe.fit_prior(GALLERY, Z), Calibration(2.0, 0.5, "Normal")
 LLR = pe.scores.llr(prior_mean=PRIOR.mean, prior_var=PRIOR.var)
@@ -116,6 +117,11 @@ PLACES = f"{SIDES} --query-coords at_q.npy --gallery-coords at_g.npy --radius 20
 LINES = {
     PLACES: (QUERIES, GALLERY, Relevance.within(ARRAYS["at_q"], ARRAYS["at_g"], 20)),
     f"{ALONE} --coords at_q.npy --radius 20": (QUERIES, None, Relevance.within(ARRAYS["at_q"], None, 20)),
+    f"{ALONE} --coords degrees.npy --radius 4000000 --coords-metric haversine": (
+        QUERIES,
+        None,
+        Relevance.within(ARRAYS["degrees"], None, 4_000_000, metric="haversine"),
+    ),
     f"{SIDES} --relevance right.npy": (QUERIES, GALLERY, Relevance.from_pairs(ARRAYS["right"], Q, G)),
 }
 

@@ -39,7 +39,11 @@ def population(rng, classes, shape, rounded, unequal):
     if rounded:
         best, second, other = (np.round(x * rounded) / rounded for x in (best, second, other))
     scores = np.stack([best, np.maximum(second, other)], 1)
-    return Answers(np.zeros(len(of), int), scores, scores.dtype, {}, other), of, SHAPES[shape](ease)
+    return (
+        Answers(np.zeros(len(of), int), scores, scores.dtype, {}, np.zeros(len(of)), 0, other),
+        of,
+        SHAPES[shape](ease),
+    )
 
 
 def chosen(answers, of, right, seed):

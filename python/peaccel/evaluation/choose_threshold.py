@@ -180,7 +180,7 @@ def choose_threshold(
     tried: list[Candidate] = []
     for centre in centres:
         found = _searched(owner, _Sides(queries, gallery, novel, cohort).centred(centre), truth, named, classes)
-        if gallery is not None and centre is None:
+        if centre is None:
             warn_of_copies(owner, queries, gallery, found.answers.best)
         judged = _judged(owner, found, named, units, mated, of_others)
         tried += candidates(owner, kinds, named, found.answers, found.alone, judged, some, centre, found.norm)
@@ -385,7 +385,7 @@ def _searched(owner: str, sides: _Sides, truth: Relation, score: Score, classes:
     items = queries if gallery is None else gallery
     norm = None if cohort is None else AdaptiveNorm(owner, items, cohort, score)
     how: dict[str, Any] = {"whole": False, "classes": classes, "norm": norm}
-    answers = answered(owner, queries, gallery, truth, score, {"recall_at_1": metrics.hit_at_k}, **how)
+    answers = answered(owner, queries, gallery, truth, score, {}, **how)
     alone = None
     if novel is not None:
         nothing = Relevance.from_pairs(np.empty((0, 2), np.int64), len(novel), len(items))
