@@ -244,7 +244,7 @@ def test_a_choice_is_that_of_its_files_and_fits_are_of_all_items(here, capsys, m
     assert written("o/choice.json") == saved(found)
     pairs, same = evaluation.verification_pairs(labels, None, 3)
     prior = pe.fit_prior(d, labels)
-    assert io.read_fit("o/calibration.json") == pe.calibrate(d, pairs, same)
+    assert io.read_fit("o/calibration.json") == pe.calibrate_variance(d, pairs, same)
     assert np.array_equal(io.read_fit("o/prior.json").mean, prior.mean) and io.read_fit("o/prior.json").var == prior.var
 
 

@@ -54,7 +54,7 @@ class LabelledFiles:
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """The result of pe.calibrate, as pe.io.write_fit writes it; applied to both sides."""
+    """The result of pe.calibrate_variance, as pe.io.write_fit writes it; applied to both sides."""
     centre: Path | None = None
     """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     novel: Path | None = None

@@ -25,7 +25,7 @@ from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples, TooFew, at_once, compared
 from peaccel.evaluation.separation import CountedAnswers, Separation, learned
 from peaccel.evaluation.verified_pairs import AUC
-from peaccel.fits.calibrate import calibrate
+from peaccel.fits.calibrate_variance import calibrate_variance
 from peaccel.fits.fit_centre import fit_centre
 from peaccel.fits.fit_plda import fit_plda
 from peaccel.fits.fit_prior import fit_prior
@@ -58,8 +58,9 @@ class RankedScore:
 
     score: Annotated[str, Column("score")]
     form: Annotated[str, Column("form")]
-    """"calibrated": uncertainties by `pe.calibrate`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; of points
-    "centred" and "whitened" by `pe.fit_centre`, "PLDA" by `pe.fit_plda`, "S-norm" by the fitted items; or "raw"."""
+    """"calibrated": uncertainties by `pe.calibrate_variance`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; of
+    points "centred" and "whitened" by `pe.fit_centre`, "PLDA" by `pe.fit_plda`, "S-norm" by the fitted items; or
+    "raw"."""
     recall_at_1: Annotated[
         Interval,
         Column(
@@ -245,14 +246,14 @@ def choose_score(
 ) -> ScoreChoice:
     """Rank the scores that a kind of items has, and say which to use and whether the uncertainty is worth anything.
 
-    Half of the classes are for fitting: `pe.calibrate`, `pe.fit_prior`, `pe.fit_shift`. The items of the other half are
-    searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is compared
-    with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what is
-    gained over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened items
-    (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose cohort is
-    of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked, so that
-    the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked one, and a
-    little too high.
+    Half of the classes are for fitting: `pe.calibrate_variance`, `pe.fit_prior`, `pe.fit_shift`. The items of the other
+    half are searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is
+    compared with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what
+    is gained over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened
+    items (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose
+    cohort is of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked,
+    so that the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked
+    one, and a little too high.
 
     Parameters
     ----------
@@ -281,7 +282,7 @@ def choose_score(
     Raises
     ------
     ValueError
-        labels of another shape or NaN, too few classes, a score that is NaN, or as for `pe.calibrate`.
+        labels of another shape or NaN, too few classes, a score that is NaN, or as for `pe.calibrate_variance`.
 
     Examples
     --------
@@ -444,7 +445,7 @@ def fit(d: Distribution, labels: NDArray[Any], asked: NDArray[np.bool_] | None, 
     pairs = np.stack([rows[0][pairs[:, 0]], rows[-1][pairs[:, 1]]], 1)
     of_points = _of_points(d, labels, rows) if isinstance(d, Point) else {}
     return Fits(
-        calibrate(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
+        calibrate_variance(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
         fit_prior(d, labels) if isinstance(d, Normal) else None,
         fit_shift(d, pairs, same),
         **of_points,

@@ -63,7 +63,8 @@ class Prior(NamedTuple, Generic[ArrayT]):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Correction of uncertainties that `calibrate` fits. Called on a distribution it returns the corrected one.
+    """Correction of uncertainties that `calibrate_variance` fits. Called on a distribution it returns the corrected
+    one.
 
     Attributes
     ----------
@@ -100,11 +101,11 @@ class Calibration:
             d has another dimension than the mean.
         """
         if type(d).__name__ != self.of:
-            raise TypeError(f"calibrate: fitted on {self.of}, cannot be applied to {type(d).__name__}")
+            raise TypeError(f"calibrate_variance: fitted on {self.of}, cannot be applied to {type(d).__name__}")
         mu, spread = d.arrays
         if self.mean:
             if len(self.mean) != d.dim:
-                raise ValueError(f"calibrate: fitted on {len(self.mean)} dimensions, cannot be applied to {d.dim}")
+                raise ValueError(f"calibrate_variance: fitted on {len(self.mean)} dimensions, not on {d.dim}")
             mu = mu - (mu.new_tensor(self.mean) if is_torch(mu) else np.asarray(self.mean, mu.dtype))
         corrected = self.a * spread + self.b
         return type(d)(*[mu, corrected.to(mu.dtype) if is_torch(mu) else corrected.astype(mu.dtype, copy=False)])

@@ -54,8 +54,8 @@ KEYS |= {kind: {x.name for x in fields(fit)} for fit, kind in KINDS.items() if k
 
 
 def write_fit(path: PathLike, fit: Fit | float) -> None:
-    """Write what `fit_prior`, `calibrate`, `fit_centre`, `fit_shift`, `fit_match_probability`, `learn_then_test`,
-    `limit_false_matches`, `conformal_sets` or `fit_plda` found, so that ``read_fit`` gives it back.
+    """Write what `fit_prior`, `calibrate_variance`, `fit_centre`, `fit_shift`, `fit_match_probability`,
+    `learn_then_test`, `limit_false_matches`, `conformal_sets` or `fit_plda` found, so that ``read_fit`` gives it back.
 
     Parameters
     ----------
