@@ -35,6 +35,7 @@ COMMANDS = (
     "evaluate",
     "choose-score",
     "choose-threshold",
+    "check-answers",
     "search",
     "duplicates",
     "rerank",
