@@ -46,8 +46,8 @@ class Pretrained:
     fitted_on
         What they were fitted on, and how much of it: "20,000 sentences of 5,000 paraphrases, all-MiniLM-L6-v2".
     fits
-        By name what `pe.calibrate`, `pe.fit_prior`, `pe.choose_threshold` (its ``accept``) and all others found that
-        ``pe.io.write_fit`` writes. Each becomes a file that commands take too: "accept" becomes accept.json.
+        By name what `pe.calibrate_variance`, `pe.fit_prior`, `pe.choose_threshold` (its ``accept``) and all others
+        found that ``pe.io.write_fit`` writes. Each becomes a file that commands take too: "accept" becomes accept.json.
     run
         The folder that ``peaccel fit-head`` or ``peaccel train`` left; ``peaccel.train.load`` reads it.
     score

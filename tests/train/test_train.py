@@ -667,6 +667,24 @@ def test_a_loss_that_is_not_finite_names_its_term_and_keeps_the_last_good_state(
     assert all(torch.isfinite(x).all() for x in weights(read).values())
 
 
+@pytest.mark.parametrize("together", [1, 1000])
+def test_items_that_are_not_finite_are_named_by_the_loss_that_meets_them(items, monkeypatch, together):
+    monkeypatch.setattr("peaccel.train.loop._read_together", lambda device: together)
+    training = build("pfe")
+    stage = training.stages[1]
+
+    def diverged(batch: Batch, step):
+        if step.number == 9:
+            with torch.no_grad():
+                next(training.model[1].uncertainty.parameters()).fill_(float("nan"))
+        return stage.loss(batch, step)
+
+    bad = replace(stage, loss=diverged)
+    message = r"^fit: NegativeMLS: the loss is nan: Normal: var is not finite in row 0 at stage 'PFE', epoch 2, batch"
+    with pytest.raises(FloatingPointError, match=message):
+        fit(replace(training, stages=(bad,)), items, LABELS, name="x")
+
+
 def test_steps_that_are_read_together_are_reported_one_by_one(items, monkeypatch):
     """As on a GPU, where each reading waits."""
 
