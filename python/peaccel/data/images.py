@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["ImageRows", "centre_crop", "crop_sizes", "unreadable"]
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What images are read as: the formats of the suffixes of `_listings`. Pillow goes by content, and would hand others to
-other programs, such as EPS to Ghostscript; published data sets name some images by the suffix of another of these."""
+"""Formats that images are read as, those of the suffixes of `_listings`. Pillow goes by content, and hands others to
+other programs, such as EPS to Ghostscript. Published data sets name some images by the suffix of another of these."""
 
 # Threads that open images, which wait where the disk is a network away, and how many images each takes at a time.
 OPENERS, TOGETHER = 8, 128
