@@ -23,9 +23,9 @@ from peaccel._utils import config
 from peaccel.data import READERS
 from peaccel.data.images import ImageRows
 from peaccel.methods.method import Schedule
-from peaccel.train import checkpoint, evaluation, recipes, runs, sources, tuning
+from peaccel.train import checkpoint, evaluation, recipes, resuming, runs, sources, tuning
 from peaccel.train import folder as folder_of_run
-from peaccel.train.resuming import digest_of_items
+from peaccel.train.resuming import digest_of_images, digest_of_items
 from peaccel.train.sources import Items
 
 CLASSES, EACH, WIDTH = 12, 6, 10
@@ -360,6 +360,27 @@ def test_images_are_the_same_in_another_folder():
     paths = "a/x/1.png", "a/x/2.png", "a/y/1.png"
     assert digest(*paths) == digest(*(str(Path("b", path).resolve()) for path in paths))
     assert len({digest(*paths), digest(*paths[::-1]), digest(*paths, labels=labels[::-1].copy())}) == 3
+
+
+def test_images_that_have_changed_are_others(tmp_path, monkeypatch):
+    paths = [str(tmp_path / f"{i}.ppm") for i in range(9)]
+    for i, path in enumerate(paths):
+        Path(path).write_bytes(bytes([i]) * (20 + i))
+    items = Items(ImageRows(paths), np.arange(9))
+    before = digest_of_images(items)
+    os.utime(paths[0], (0, 0))
+    assert digest_of_images(items) == before and digest_of_images(None) is None
+    assert digest_of_images(Items(torch.zeros(9, 2), np.arange(9))) is None
+    for i in (0, 4, 8):  # pixels alone
+        old = Path(paths[i]).read_bytes()
+        Path(paths[i]).write_bytes(old[:-1] + b"x")
+        assert digest_of_images(items) != before
+        Path(paths[i]).write_bytes(old)
+    assert digest_of_images(items) == before
+    monkeypatch.setattr(resuming, "READ", 2)  # of more images, sizes of all and some whole
+    before = digest_of_images(items)
+    Path(paths[7]).write_bytes(b"another size")
+    assert digest_of_images(items) != before
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '{"method": "cosface"}'])

@@ -41,7 +41,7 @@ from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.loop import Options, fit
 from peaccel.train.progress import ConsoleLogger, NullLogger
 from peaccel.train.recipes import label, load_method, method_of
-from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_items, remove_lines
+from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_images, digest_of_items, remove_lines
 from peaccel.train.sources import Items, open_items
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
@@ -407,7 +407,8 @@ def _check_resumed(
 def _digests(parts: Mapping[str, Items], run: Run) -> dict[str, str | None]:
     """Digests of all that decides what is trained beside settings."""
     of_parts = {part: digest_of_items(parts.get(part)) for part in ("train", "validation")}
-    return {**of_parts, "begin": digest_of_file(run.begin), "weights": digest_of_file(run.weights)}
+    of_images = {f"{part}_images": digest_of_images(parts.get(part)) for part in ("train", "validation")}
+    return {**of_parts, **of_images, "begin": digest_of_file(run.begin), "weights": digest_of_file(run.weights)}
 
 
 def _anywhere(run: Run) -> Run:
