@@ -427,6 +427,8 @@ def test_a_resumed_run_writes_through_no_link(parts, tmp_path):
         ({"features": 10**12}, r"run\.json: is not the record of a run"),
         ({"settings": {"dim": 10**12}}, r"model\.safetensors: .* has shape"),
         ({"settings": {"dim": 10**30}}, r"run\.json: makes no model"),
+        ({"run": {"workers": 10**9}}, r"run\.json: workers: .*<= 1024"),
+        ({"run": {"threads": 10**9}}, r"run\.json: threads: .*<= 1024"),
         ({"classes": -1}, r"run\.json: is not the record of a run"),
     ],
 )

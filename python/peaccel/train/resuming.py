@@ -100,7 +100,7 @@ def remove_lines(path: Path, stage: str, epoch: int) -> None:
 
     A run that is killed may have written the line of an epoch and not its state, and then trains it again.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.exists() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else []
     kept = len(lines)
     while kept and _comes_again(lines[kept - 1], stage, epoch):
         kept -= 1

@@ -28,7 +28,7 @@ from peaccel._utils.python_files import is_file
 from peaccel._utils.seeds import folded
 from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
 from peaccel.heads import Covariates
-from peaccel.methods.method import AtLeast0, Method, Training
+from peaccel.methods.method import Method, Training, UpTo1024
 from peaccel.scores import Score
 from peaccel.train import backbones
 from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
@@ -63,7 +63,7 @@ class Job(Options):
     """Write TensorBoard's event files as well."""
     strict: bool = False
     """End with exit code 1 where something shows that training failed."""
-    threads: AtLeast0 = 0
+    threads: UpTo1024 = 0
     """Threads of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
 
 
