@@ -58,6 +58,16 @@ def _faiss() -> Any:
     return faiss
 
 
+def _one_thread() -> None:
+    """Let FAISS search in one thread in the child of a fork, where those of OpenMP that it would wait for are gone."""
+    if "faiss" in sys.modules:
+        sys.modules["faiss"].omp_set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_one_thread)
+
+
 def read(path: str, *, mmap: bool = False) -> Any:
     """The FAISS index in a file; mapped, it must not be changed, which FAISS answers by ending the process.
 

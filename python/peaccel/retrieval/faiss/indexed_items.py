@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peaccel._utils.arrays import Array, device_of
+from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
 from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss.items import Ids, Ints, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
@@ -31,9 +32,12 @@ class Indexed:
         self.items = items
         self.mapped_from = mapped_from  # the folder in whose files both lie; copies lie in memory
         self._present: AllowedItems | None = None  # all items that are there, made for the first search after a change
+        self.lock = SharedLock()  # held by callers
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (faiss_index.serialized(self.index), self.items)
+        with self.lock.together():
+            items = self.items.snapshot() if isinstance(self.items, StoredItems) else self.items
+            return _restored, (faiss_index.serialized(self.index), items)
 
     @classmethod
     def filled(cls, index: Any, gallery: Distribution, ids: Array | None) -> Indexed:
