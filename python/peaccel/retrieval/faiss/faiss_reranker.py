@@ -91,7 +91,8 @@ class FaissReranker(Generic[ArrayT]):
         index is not a FAISS index; gallery is not a distribution; the score has no surrogate.
     ValueError
         index, gallery and ids of different sizes; repeated ids; ids other than those that an IDMap or an IVF holds;
-        unknown features, or for another score; a file that holds no index.
+        an index whose vectors are, by 32 rows of the gallery, in another order than these rows; unknown features, or
+        for another score; a file that holds no index.
     FileNotFoundError, ImportError
         No such file; FAISS is not installed.
 
@@ -141,6 +142,7 @@ class FaissReranker(Generic[ArrayT]):
         indexed = Indexed.filled(index, prepared.distribution, ids)
         features = checked_features(features, record, prepared.distribution)
         self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
+        indexed.require_order(self._vectors)
 
     def _set(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
         self._indexed, self._vectors, self._prepared = indexed, vectors, prepared
