@@ -125,6 +125,8 @@ def _require_plain(owner: str, name: str, x: object) -> None:
 
 def is_traced(x: object) -> bool:
     """Whether x is a tensor that torch.compile is tracing: it has no values yet, and numpy cannot read it."""
+    if type(x) is np.ndarray:
+        return False
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling() and isinstance(x, torch.Tensor)
 
@@ -233,6 +235,8 @@ def _as_floating(x: Array, like: Array, untyped: bool) -> Array:
 
 def as_numpy(x: Array) -> np.ndarray[Any, Any]:
     """`as_stored`, except that bfloat16, a dtype that numpy lacks, is widened to float32 (a copy)."""
+    if type(x) is np.ndarray and x.dtype.kind != "V":
+        return x
     return as_stored(widened(x) if dtype_name(x) == "bfloat16" else x)
 
 
