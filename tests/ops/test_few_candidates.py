@@ -145,10 +145,11 @@ def calls(function):
 
 
 def test_a_call_is_short():
-    """The calls of Python of a verb, with numpy's and torch's; of a rerank the functions of the package, and those among
-    them that are given the concentrations."""
+    """The calls of Python of two verbs, with numpy's and torch's; of a rerank the functions of the package, and those
+    among them that are given the concentrations."""
     q, g = make("vmf", 3, 6, 1), make("vmf", 90, 6, 2)
-    assert 30 < calls(lambda: pe.search(q, g, 2)) <= 40 and 30 < calls(lambda: pe.rerank(q, g, candidates(), 2)) <= 45
+    ids = candidates()
+    assert 30 < calls(lambda: pe.search(q, g, 2)) <= 40 and 30 < calls(lambda: pe.rerank(q, g, ids, 2)) <= 45
     called, given = set(), set()
 
     def holds(x):
