@@ -8,6 +8,9 @@ from functools import partial
 
 import ml_dtypes
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from items import NUMPY, as_library, to_numpy
@@ -341,12 +344,12 @@ REFUSED = {
     TypeError: [
         ("Normal: var is a torch tensor on cpu, expected a numpy array like mu", lambda: Normal(M, T)),
         ("Scaled: scale is a numpy array, expected a torch tensor on cpu like mu", lambda: Scaled(T, V)),
-        ("Point: mu must be a numpy array or a torch tensor, got str", lambda: Point("mu.npy")),
+        ("Point: mu is text, such as 'mu.npy', expected numbers", lambda: Point("mu.npy")),
         ("Normal: var must be a numpy array or a torch tensor, got dict", lambda: Normal(M, {"var": V})),
-        ("Point: mu must be a numpy array or a torch tensor, got list", lambda: Point([[1, 2], [3]])),
+        ("Point: mu must be a numpy array or a torch tensor, got list", lambda: Point([{1: 2}])),
         ("Point: mu: expected an array, got a distribution, Point(N=8, D=256", lambda: Point(Point(M))),
         ("Point: mu is a masked array, expected a plain one", lambda: Point(np.ma.masked_greater(M, 2))),
-        ("Normal: var must be a numpy array or a torch tensor, got str", lambda: Normal(M, "0.1")),
+        ("Normal: var is text, such as '0.1', expected numbers", lambda: Normal(M, "0.1")),
         ("Normal: index is (0, 1), expected rows alone; a list of several", lambda: Normal(M, V)[0, 1]),
         (f"{ANY_INDEX}, got bool", lambda: Point(M)[True]),
         (f"{ANY_INDEX}, got float64", lambda: Point(M)[[0.5]]),
@@ -583,6 +586,58 @@ def test_truncate_keeps_what_is_common_and_halves_and_gradients_and_names_what_i
             half.truncate(dim)
     with pytest.raises(TypeError, match="dim must be an integer, got float"):
         half.truncate(4.0)
+
+
+def of_arrays(rows):
+    return [row if row is None else np.asarray(row) for row in rows]
+
+
+COLUMNS = {
+    "pandas, lists": lambda rows: pd.Series(rows),
+    "pandas, arrays": lambda rows: pd.Series(of_arrays(rows)),
+    "pandas, Arrow": lambda rows: pd.Series(rows, dtype=pd.ArrowDtype(pa.list_(pa.float64()))),
+    "Polars, lists": lambda rows: pl.Series(rows),
+    "Polars, arrays": lambda rows: pl.Series(rows, dtype=pl.Array(pl.Float64, 2)),
+    "Arrow, lists": lambda rows: pa.array(rows),
+    "Arrow, chunks": lambda rows: pa.chunked_array([rows]),
+    "Arrow, arrays": lambda rows: pa.array(rows, pa.list_(pa.float64(), 2)),
+    "objects": lambda rows: np.array([*of_arrays(rows), None], object)[:-1],
+    "lists": list,
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+def test_columns_of_rows_are_taken_and_what_is_missing_in_them_is_refused_by_row(column):
+    rows = [[0.6, 0.8], [1.0, 0.0], [0.0, 1.0]]
+    np.testing.assert_array_equal(Normal(column(rows), column(rows)).var, rows)
+    for make in (Point, lambda x: Normal(np.ones((3, 2)), x), lambda x: VMF(x, [1, 2, 3])):
+        with pytest.raises(ValueError, match=r": (mu|var) is (None|nan|<NA>) in row 1, expected a number$"):
+            make(column([rows[0], None, rows[2]]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ([[1.0, 2, 3], [1, 2]], ValueError, "Point: mu has 2 numbers in row 1, expected 3"),
+        (COLUMNS["objects"]([[1.0, 2, 3], [1, 2]]), ValueError, "Point: mu has 2 numbers in row 1, expected 3"),
+        ([[0.1, 1], [pd.NA, 0.4]], ValueError, "Point: mu is <NA> in row 1, expected a number"),
+        ([[0.1, 1], [0.4, None]], ValueError, "Point: mu is None in row 1, expected a number"),
+        (pd.Series([[0.1, 1], [0.4, None]]), ValueError, "Point: mu is None in row 1, expected a number"),
+        ([[1, [2]], [3, 4]], ValueError, "Point: mu is [2] in row 0, expected a number"),
+        (["[1,2,3]", "[4,5,6]"], TypeError, "Point: mu is text, such as '[1,2,3]', expected numbers"),
+    ],
+)
+def test_rows_that_are_no_numbers_are_named(rows, error, message):
+    with pytest.raises(error, match="^" + re.escape(message) + "$"):
+        Point(rows)
+
+
+@pytest.mark.parametrize("column", [list, pa.array, pl.Series])
+def test_a_number_that_is_missing_is_refused_by_row(column):
+    np.testing.assert_array_equal(Normal(np.ones((2, 3)), column([0.1, 0.2])).var, [0.1, 0.2])
+    for make in (lambda x: Normal(np.ones((2, 3)), x), lambda x: VMF(UNIT[:2], x), lambda x: Scaled(UNIT[:2], x)):
+        with pytest.raises(ValueError, match=r": (var|kappa|scale) is None in row 1, expected a number$"):
+            make(column([0.1, None]))
 
 
 def test_validate_counts_rows_over_its_blocks():

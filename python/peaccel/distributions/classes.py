@@ -7,7 +7,6 @@ shapes, dtypes and devices only; ``validate()`` is what scans the values.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
@@ -40,6 +39,7 @@ from peaccel._utils.arrays import (
     promoted,
     quiet,
     repeated,
+    require_finite,
     require_same_kind,
     widened,
 )
@@ -294,7 +294,7 @@ class Distribution(Generic[ArrayT]):
             norm = namespace(mu).einsum("nd,nd->n", mu, mu) ** 0.5
             tolerance = UNIT_TOLERANCE[dtype_name(self.mu)]
             if (bad := _first(abs(norm - 1) > tolerance)) is not None:
-                raise self._not_unit(start + bad, norm[bad], tolerance)
+                raise _not_unit(owner, "mu", start + bad, norm[bad], tolerance)
 
     def common_parameter(self) -> ArrayT | None:
         """The parameter [1] or [1, D] that was given as one for all items; None where each item has its own.
@@ -315,19 +315,15 @@ class Distribution(Generic[ArrayT]):
         feature has no direction, and dividing it by its length leaves it so. On a GPU, in compiled functions and under
         torch.func no row is looked at, as values cannot be read there without waiting.
         """
-        if (self.home.device != "numpy" and self._is_unreadable()) or self._looked_at:  # no guard of traced code
+        # In this order traced code has no guard on the flag. A call for numpy comes here often, and asks no function.
+        if (self.home.device != "numpy" and not is_readable(self.mu)) or self._looked_at:
             return
         step = len(self) // LOOKED_AT + 1
         name, x = self._names[-1], as_numpy(self.arrays[-1][::step])
         if name != "mu" and np.fmin.reduce(x, None, initial=0) < 0:  # in which NaN hides no negative number
             raise self._negative(name, step * int(_first(x < 0) or 0))
         if self._unit:
-            mu = as_numpy(widened(self.mu[::step]))
-            squares = np.matmul(mu[:, None], mu[:, :, None])[:, 0, 0]
-            bad = (squares < (1 - LOOK_TOLERANCE) ** 2) & (squares > 0) | (squares > (1 + LOOK_TOLERANCE) ** 2)
-            if bad.any():
-                row = int(_first(bad) or 0)
-                raise self._not_unit(step * row, squares[row] ** 0.5, LOOK_TOLERANCE)
+            require_unit(type(self).__name__, "mu", as_numpy(widened(self.mu[::step])), step)
         object.__setattr__(self, "_looked_at", True)
 
     def check_finite(self, owner: str, name: str) -> None:
@@ -335,35 +331,12 @@ class Distribution(Generic[ArrayT]):
 
         All rows are looked at, where `check_rows` looks at any.
         """
-        if self.home.device != "numpy" and self._is_unreadable():
-            return
-        mu, *others = map(as_numpy, self.arrays)
-        total = np.add.reduce(mu, None)  # in which neither NaN nor infinity is hidden
-        for x in others:
-            total = total + np.add.reduce(x, None)
-        if math.isfinite(total):
-            return
-        bad = ~np.isfinite(mu).all(-1)
-        for x in others:
-            bad |= np.isnan(x.reshape(len(self), -1)).any(-1)
-        if count := np.count_nonzero(bad):
-            rows = ", ".join(map(str, np.flatnonzero(bad)[:3]))
-            what = f"{count} of {len(self)} rows are not finite, first {rows}"
-            raise ValueError(f"{owner}: {name}: {what}; leave these out")
-
-    def _is_unreadable(self) -> bool:
-        """Whether the values of tensors cannot be read here, or not without waiting for a GPU."""
-        mu: Array = self.mu
-        return not mu.is_cpu or is_traced(mu) or transformed(mu)
+        if self.home.device == "numpy" or is_readable(self.mu):
+            require_finite(owner, name, *map(as_numpy, self.arrays))
 
     def _negative(self, name: str, row: int) -> ValueError:
         hint = ": a variance is expected, not its logarithm" if name == "var" else ""
         return ValueError(f"{type(self).__name__}: {name} is negative in row {row}{hint}")
-
-    def _not_unit(self, row: int, length: float, tolerance: float) -> ValueError:
-        what = f"mu in row {row} has length {float(length):.4g}, expected 1 within {tolerance:g}"
-        remedy = "divide mu by its length; d.truncate(dim) cuts dimensions"
-        return ValueError(f"{type(self).__name__}: {what}: {remedy}")
 
     @quiet
     def truncate(self, dim: int) -> Self:
@@ -600,6 +573,19 @@ class Point(Distribution[ArrayT]):
     _kinds: ClassVar[dict[int, str]] = {2: "point"}
 
 
+def require_unit(owner: str, name: str, rows: Numpy, step: int = 1) -> None:
+    """Refuse directions that are not of unit length, of which ``rows`` are every step-th; a row of zeros passes."""
+    squares = np.matmul(rows[:, None], rows[:, :, None])[:, 0, 0]
+    bad = (squares < (1 - LOOK_TOLERANCE) ** 2) & (squares > 0) | (squares > (1 + LOOK_TOLERANCE) ** 2)
+    if (row := _first(bad)) is not None:
+        raise _not_unit(owner, name, step * row, squares[row] ** 0.5, LOOK_TOLERANCE)
+
+
+def _not_unit(owner: str, name: str, row: int, length: float, tolerance: float) -> ValueError:
+    what = f"{name} in row {row} has length {float(length):.4g}, expected 1 within {tolerance:g}"
+    return ValueError(f"{owner}: {what}: divide {name} by its length; d.truncate(dim) cuts dimensions")
+
+
 def _first(bad: Array) -> int | None:
     """The first row in which anything is true, or None."""
     rows = bad.any(-1) if bad.ndim == 2 else bad
@@ -660,6 +646,11 @@ def _with_one(kind: Callable[..., Distribution], mu: Array, row: Array) -> Distr
     return kind(mu, repeated(row, len(mu)))
 
 
+def is_readable(x: Array) -> bool:
+    """Whether values can be read here: not on a GPU, which would be waited for, nor in code that is transformed."""
+    return isinstance(x, np.ndarray) or (x.is_cpu and not is_traced(x) and not transformed(x))
+
+
 def _is_hidden(x: Array) -> bool:
-    """Whether values cannot be read, or not without waiting for a GPU, or are to be differentiated."""
-    return is_torch(x) and (not x.is_cpu or x.requires_grad or is_traced(x) or transformed(x))
+    """Whether values cannot be read here, or are to be differentiated."""
+    return not is_readable(x) or (is_torch(x) and x.requires_grad)
