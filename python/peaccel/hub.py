@@ -21,6 +21,7 @@ from typing import Any
 
 from peaccel._core import __version__
 from peaccel._utils.atomic_files import PathLike, aside, names_within
+from peaccel._utils.python_files import is_file
 from peaccel.io.fits import read_fit, write_fit
 from peaccel.io.states import Fit
 from peaccel.scores import Score, get, spelled
@@ -129,8 +130,7 @@ class Pretrained:
         """
         folder = Path(folder)
         _require_replaceable(folder)
-        with aside(folder) as fresh:
-            fresh.mkdir()
+        with aside(folder, folder=True) as fresh:
             for name, fit in self.fits.items():
                 write_fit(fresh / f"{name}.json", fit)
             if self.run is not None:
@@ -278,7 +278,7 @@ def _record(run: Path) -> dict[str, Any]:
     if not isinstance(settings, dict) or not all(isinstance(record.get(key), str) for key in ("name", "method")):
         raise ValueError(f"{run / RECORD}: is not the record of a run")
     for key, value in {"method": record["method"], "data": settings.get("data")}.items():
-        if str(value).endswith(".py"):
+        if is_file(str(value)):
             raise ValueError(f"{run / RECORD}: {key} is {value}, expected a name that peaccel knows: no code is shared")
     return record
 

@@ -56,6 +56,7 @@ MEANINGS = {
     "begin": "start from",
     "calibration": "pe.calibrate_variance",
     "coords": "where they were taken",
+    "coords_metric": "degrees",
     "covariates": "[Mm]easurements of the items",
     "data": "mnist|data set",
     "device": "GPU",

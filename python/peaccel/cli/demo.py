@@ -192,7 +192,7 @@ def run(settings: DemoSettings) -> Results:
     trained = {name: asdict(train.recipe(name, settings.data)[1]) for name in (recipe.method, recipe.beside)}
     used = {**asdict(recipe), "digits": asdict(data), "settings": trained}
     record = {"settings": asdict(settings), "recipe": used, "results": asdict(results)}
-    with aside(numbers) as fresh:
+    with aside(numbers, follow=False) as fresh:
         fresh.write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
     report.write(results.report, "Reranking by uncertainty", _sections(results, runs[0], settings, recipe, data))
     _print(results)

@@ -321,7 +321,9 @@ def choose_score(
             # Scores with the cohort that are all one number have no deviation to be normalised by.
             with suppress(ValueError) if form.form == "S-norm" else nullcontext():
                 found.append(
-                    _judged(form, truth, pairs, same, equal) if twin is None else replace(twin, score=form.score.name)
+                    _judged(form, truth, pairs, same, equal, seed)
+                    if twin is None
+                    else replace(twin, score=form.score.name)
                 )
             if bar is not None:
                 bar.advance(cost)
@@ -407,15 +409,15 @@ def _ranked(
     known: NDArray[np.bool_],
 ) -> tuple[RankedScore, ...]:
     """The scores, best first."""
-    gains = [x.right - cosine.right for x in found]
-    worths = [x.right - x.right_if_equal for x in found if x.right_if_equal is not None]
+    gains = [x.recall - cosine.recall for x in found]
+    worths = [x.recall - x.right_if_equal for x in found if x.right_if_equal is not None]
     intervals = iter(resamples.means(np.stack(gains + worths, 1)[known]))
     of_gains = [next(intervals) for _ in gains]
     ranked = [
         RankedScore(
             score=x.score,
             form=x.form,
-            recall_at_1=resamples.mean(x.right[known]),
+            recall_at_1=resamples.mean(x.recall[known]),
             map_at_r=resamples.mean(x.precision[known]),
             roc_auc=x.roc_auc,
             gain=gain,
@@ -545,13 +547,15 @@ class _Judged:
     score: str
     form: str
     right: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    """Recall@1, between 0 and 1 where items share the best score."""
     precision: NDArray[np.float64]
     """Average precision at R."""
     roc_auc: float
     confidence: NDArray[np.float64]
     """The score of the best item."""
     right_if_equal: NDArray[np.float64] | None
-    """1 or 0 as `right`, with the mean uncertainty for all items; None where the score uses none."""
+    """`recall`, with the mean uncertainty for all items; None where the score uses none."""
 
 
 class _IfEqual:
@@ -567,7 +571,7 @@ class _IfEqual:
 
     @quiet
     def right(self, d: Normal | VonMisesFisher | Scaled, score: Score) -> NDArray[np.float64]:
-        """1 or 0 of each query as `Answers.right`."""
+        """Recall@1 of each query."""
         mu, uncertainty = d.arrays
         mean = type(d)(mu, uncertainty.mean(0)[None])
         weights = ranking_weights(score.pair(mean.kind, mean.kind), mean, score.params)
@@ -577,22 +581,21 @@ class _IfEqual:
                 if np.allclose(weights, others, rtol=1e-12, atol=0):  # far below the rounding of scores
                     return right
         asked = {"recall_at_1": metrics.hit_at_k}
-        right = answered("choose_score", mean, None, self._truth, score, asked, whole=False).right
+        right = answered("choose_score", mean, None, self._truth, score, asked, whole=False).values["recall_at_1"]
         if weights is not None:
             self._known.append((weights, right))
         return right
 
 
 def _judged(
-    form: _Form, truth: Relation, pairs: NDArray[np.int64], same: NDArray[np.bool_], if_equal: _IfEqual
+    form: _Form, truth: Relation, pairs: NDArray[np.int64], same: NDArray[np.bool_], if_equal: _IfEqual, seed: int
 ) -> _Judged:
     owner, asked, (score, name, d, gallery, cohort) = "choose_score", ranked(RankedScore), form
     items = d if gallery is None else gallery
     norm = None if cohort is None else AdaptiveNorm(owner, items, cohort, score)
-    answers = answered(owner, d, gallery, truth, score, asked, norm=norm)
+    answers = answered(owner, d, gallery, truth, score, asked, norm=norm, seed=seed)
     equal = if_equal.right(d, score) if _uncertain(d, score) and name != "PLDA" else None
     found = _finite(of_pairs(owner, d, items, pairs, score))
     roc_auc = metrics.roc_auc(found if norm is None else norm.of_pairs(found, d, pairs), same)
-    return _Judged(
-        score.name, name, answers.right, answers.values["map_at_r"], roc_auc, _finite(answers.scores[:, 0]), equal
-    )
+    recall, precision = (answers.values[key] for key in ("recall_at_1", "map_at_r"))
+    return _Judged(score.name, name, answers.right, recall, precision, roc_auc, _finite(answers.scores[:, 0]), equal)
