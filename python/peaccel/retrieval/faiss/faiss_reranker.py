@@ -137,7 +137,7 @@ class FaissReranker(Generic[ArrayT]):
             prepared = gallery
         else:
             require_distribution(record.name, "gallery", gallery)
-            gallery.check_signs()
+            gallery.check_rows()
             prepared = Prepared(gallery.detach(), record, pack=False)
         indexed = Indexed.filled(index, prepared.distribution, ids)
         features = checked_features(features, record, prepared.distribution)
@@ -222,7 +222,7 @@ class FaissReranker(Generic[ArrayT]):
         checked = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         on_gpu = device_of(gallery.mu) not in ("numpy", "cpu")
         gallery = gallery.detach()
-        gallery.check_signs()
+        gallery.check_rows()
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = faiss_index.built(vectors, factory, inner_product=radius is None)
         first = None if recall is None else faiss_index.tuned(index, vectors, recall)

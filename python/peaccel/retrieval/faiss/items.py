@@ -276,7 +276,7 @@ class StoredItems:
         if dtype != stored:
             raise ValueError(f"{owner}: items have dtype {dtype}, expected {stored} like gallery")
         items = items.detach()
-        items.check_signs()
+        items.check_rows()
         return converted(items, dtype_name(like.mu))
 
     def checked_ids(self, owner: str, ids: Array, size: int | None = None) -> Ids:
