@@ -112,7 +112,7 @@ class PairLoss(Loss[D]):
                 other, of_other = gathered(owner, other, of_other, "reference")
             chosen = _chosen(owner, labels, of_other, reference is None, mined)
             for side in (d, other):
-                side.check_signs()
+                side.check_rows()
             return required_finite(owner, self.between(d, other, chosen, seed), d, other)
 
     def between(self, d: D, other: D, chosen: Chosen, seed: int | None) -> Tensor:

@@ -316,7 +316,7 @@ def prepare(
     if not isinstance(codes, (bool, np.bool_)):
         raise TypeError(f"prepare: codes is {codes!r}, expected True or False")
     gallery = gallery.detach()
-    gallery.check_signs()
+    gallery.check_rows()
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
