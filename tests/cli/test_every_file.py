@@ -97,7 +97,7 @@ def test_lines_of_named_queries_and_other_files_are_refused(files, tmp_path):
             io.read_candidates(name)
     ids = np.array([3, 2**64 - 1], np.uint64)  # as int64 the second is -1, which is none
     parquet.write_table(pa.table({"query": [0, 0], "rank": [1, 2], "id": ids, "score": [1.0, 0.5]}), "u.parquet")
-    with pytest.raises(ValueError, match="^u.parquet: ids holds 18446744073709551615"):
+    with pytest.raises(ValueError, match=r"^u\.parquet: ids holds 18446744073709551615"):
         io.read_ranking("u.parquet")
 
 

@@ -383,6 +383,10 @@ def test_what_is_one_for_all_items_is_written_once(d, suffix, tmp_path):
     assert again.kind == d.kind and again.common_parameter() is not None
     for x, y in zip(again.arrays, d.arrays, strict=True):
         np.testing.assert_array_equal(x, np.asarray(y))
+    pe.io.write_distribution(path, d[:1])  # by its memory, since a single item's shape does not tell
+    assert pe.io.read_distribution(path).common_parameter() is not None
+    pe.io.write_distribution(path, type(d)(d.mu[:1], *(x[:1] * 1 for x in d.arrays[1:])))
+    assert pe.io.read_distribution(path).common_parameter() is None
     large = type(d)(np.tile(np.asarray(d.mu), (2000, 1)), np.asarray(d.common_parameter()))
     pe.io.write_distribution(path, large)
     assert path.stat().st_size < 10_000 * 5 * large.mu.itemsize + 2000

@@ -1,4 +1,4 @@
-"""What files of other people may ask for, and how their faults are told: in one sentence with the file's name."""
+"""Limits of what files of other people may ask for, and their faults told in one sentence with the file's name."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from peaccel.distributions import Distribution
 from peaccel.io._arrow_columns import require_column
 from peaccel.io.states import distribution_of
 
-__all__ = ["MEANS", "PARAMETERS", "Items", "checked_items", "chosen_columns"]
+__all__ = ["MEANS", "PARAMETERS", "ReadItems", "checked_items", "chosen_columns"]
 
 MEANS = ("mu", "embeddings", "embedding", "vectors", "vector", "features", "x")
 PARAMETERS = ("var", "kappa", "scale")
@@ -25,7 +25,7 @@ OTHERS = "sigma sigma_sq std log_var logvar log_sigma log_variance variance vari
 SHOWN = 3  # rows that an error names
 
 
-class Items(NamedTuple):
+class ReadItems(NamedTuple):
     """Items as a file holds them."""
 
     distribution: Distribution[Numpy]
@@ -67,7 +67,7 @@ def checked_items(
     ids: NDArray[Any] | None = None,
     first: int = 0,
     skip_bad: bool | None = None,
-) -> Items:
+) -> ReadItems:
     """The validated items of arrays, whose rows errors count from `first`.
 
     Rows with NaN, which null became, are left out or refused; None of a caller that cannot leave them out.
@@ -75,7 +75,7 @@ def checked_items(
     try:
         d: Distribution[Numpy] = distribution_of(**arrays)
         try:
-            return Items(d.validate(first), ids, None)
+            return ReadItems(d.validate(first), ids, None)
         except ValueError:
             found = {name: np.isnan(x).reshape(len(d), -1).any(1) for name, x in zip(d._names, d.arrays, strict=True)}
             bad = np.logical_or.reduce(list(found.values()))
@@ -88,7 +88,7 @@ def checked_items(
             more = ", ..." if len(rows) > SHOWN else ""
             hint = "" if skip_bad is None else "; skip_bad=True or --skip-bad leaves such rows out"
             raise ValueError(f"{where} is NaN or null {count} {named(rows[:SHOWN])}{more}{hint}")
-        kept = Items(d[~bad].validate(), None if ids is None else ids[~bad], np.flatnonzero(~bad))
+        kept = ReadItems(d[~bad].validate(), None if ids is None else ids[~bad], np.flatnonzero(~bad))
     except ValueError as error:
         raise ValueError(f"{owner}: {error}") from None
     warnings.warn(f"{owner}: left out what is NaN or null {count} {named(rows)}", stacklevel=3)

@@ -13,7 +13,7 @@ from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
 from peaccel.io._arrow_columns import COMMON, column_of, ids_of, is_common, numbers_of
 from peaccel.io._arrow_sources import Table, arrow, in_blocks, opened
-from peaccel.io._item_columns import PARAMETERS, Items, checked_items, chosen_columns
+from peaccel.io._item_columns import PARAMETERS, ReadItems, checked_items, chosen_columns
 from peaccel.io.states import in_float32, to_state
 
 __all__ = ["ArrowBlocks", "arrow_blocks", "from_arrow", "items_of_table", "to_arrow"]
@@ -276,7 +276,7 @@ def items_of_table(
     first: int = 0,
     common: bool = True,
     skip_bad: bool | None = None,
-) -> Items:
+) -> ReadItems:
     """The validated items and ids of a table, whose rows errors count from `first`; `common` is whether a parameter
     that was one for all items may be that again."""
     arrays = {

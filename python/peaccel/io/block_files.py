@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from peaccel._utils import npy_files
 from peaccel._utils.arrays import FLOATING, Numpy, repeated
 from peaccel._utils.atomic_files import PathLike
-from peaccel._utils.reading import reading
+from peaccel._utils.reading import named, reading
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k
 from peaccel.io._array_files import existing
+from peaccel.io._item_columns import PARAMETERS
 from peaccel.io._stored_arrays import StoredArray, in_safetensors
 from peaccel.io.states import distribution_of, from_state
 
@@ -108,9 +109,10 @@ def read_blocks(
     if path.suffix == ".safetensors":
         if beside:
             raise ValueError(f"read_blocks: {next(iter(beside))} is given beside {path}, which holds all arrays")
-        arrays = in_safetensors(path)
-        if "mu" not in arrays:
-            raise ValueError(f"{path}: key mu is missing, found {', '.join(sorted(arrays)) or 'none'}")
+        held = in_safetensors(path)
+        if "mu" not in held:
+            raise ValueError(f"{path}: key mu is missing, found {named(sorted(held))}")
+        arrays = {name: x for name, x in held.items() if name in ("mu", *PARAMETERS)}
     else:
         arrays = {name: _of_npy(existing(x, (".npy",))) for name, x in {"mu": path, **beside}.items()}
     for name, x in arrays.items():

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peaccel._utils.arrays import Numpy, bfloat16, dtype_name, on_host
+import numpy as np
+
+from peaccel._utils.arrays import Numpy, bfloat16, dtype_name, on_host, repeated
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.table_paths import TABLES, columns_in, file_of, is_table
 from peaccel.distributions import Distribution
 from peaccel.io._array_files import SEVERAL, existing, load, names_in, write
 from peaccel.io._arrow_sources import opened_file
-from peaccel.io._item_columns import Items, checked_items, chosen_columns
+from peaccel.io._item_columns import ReadItems, checked_items, chosen_columns
 from peaccel.io.arrow_tables import items_of_table
 from peaccel.io.read_ids import checked_ids
 from peaccel.io.states import in_float32, to_state
 
 __all__ = ["items_in_file", "read_distribution", "write_distribution"]
 
+COMMON = "common"  # a key beside a single item: its parameter was one for all
 FILES = (*SEVERAL, ".npy", *TABLES)
 
 
@@ -62,7 +65,7 @@ def read_distribution(path: PathLike, *, skip_bad: bool = False) -> Distribution
     return items_in_file(path, skip_bad).distribution
 
 
-def items_in_file(path: PathLike, skip_bad: bool = False) -> Items:
+def items_in_file(path: PathLike, skip_bad: bool = False) -> ReadItems:
     """The validated items of a file, and their ids where the path names a column of these: "f.npz:mu=x,id=names"."""
     file, columns, owner = file_of(path), columns_in(path), f"{path}"
     if "" in columns:
@@ -76,12 +79,14 @@ def items_in_file(path: PathLike, skip_bad: bool = False) -> Items:
     else:
         names = names_in(existing(file, FILES))
         chosen = chosen_columns(owner, names, {"mu": ""} if names == ("",) else columns, name_it)
-        arrays = load(file, list(chosen.values()))
+        arrays = load(file, [*chosen.values(), *{COMMON} & {*names}])
         ids, state = None, {key: arrays[name] for key, name in chosen.items()}
         if "id" in state:
             ids = state.pop("id")
             if len(ids) != len(state["mu"]):
                 raise ValueError(f"{owner}: {chosen['id']} has {len(ids)} rows, expected {len(state['mu'])} like means")
+        if COMMON in arrays and len(state["mu"]) == 1:
+            state = {key: x if key == "mu" else repeated(x, 1) for key, x in state.items()}
         items = checked_items(owner, state, ids, skip_bad=skip_bad)
     return items if items.ids is None else items._replace(ids=checked_ids(owner, items.ids))
 
@@ -123,7 +128,9 @@ def write_distribution(path: PathLike, d: Distribution) -> None:
     state, one = to_state(stored), stored.detach().common_parameter()
     if one is not None:
         state[list(state)[-1]] = one
+        if len(d) == 1:  # whose shape would not tell
+            state[COMMON] = np.array(True)
     arrays = {key: on_host(x) for key, x in state.items()}
     if brain:
-        arrays = {key: x.astype(bfloat16()) for key, x in arrays.items()}
+        arrays = {key: x.astype(bfloat16()) if key != COMMON else x for key, x in arrays.items()}
     write(path, (*SEVERAL, ".npy") if len(arrays) == 1 else SEVERAL, arrays)
