@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from peaccel import io, scores
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel import io, metrics, scores
 from peaccel._utils import options
 from peaccel.cli._fitted_files import NormFiles, read_fit
 from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, scored_by, sides
@@ -182,7 +185,8 @@ def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> 
         raise ValueError("--fpir is of searches; of --pairs it is --far")
     if task.confidence != ChooseThreshold.confidence or task.try_centre or task.per or task.groups:
         raise ValueError("--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list")
-    pairs = _scored_trials(task) if task.pairs is None else _scored_pairs(task, task.pairs)
+    pairs, clusters = _scored_trials(task) if task.pairs is None else (_scored_pairs(task, task.pairs), None)
+    alphas["clusters"] = clusters if task.p_target is not None else None
     return choose_pair_threshold(*pairs, **alphas, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
 
 
@@ -195,8 +199,8 @@ def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
     return io.read_scored_pairs(path)
 
 
-def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
-    """The pairs of a trial list, scored by names."""
+def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.int64]]:
+    """The pairs of a trial list, scored by names, and the speakers of both sides."""
     if named_options(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
         found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(named_options(task))) or "none"
         raise ValueError(f"--trial-list needs --embeddings and --ids, and no labels; found {found}")
@@ -215,7 +219,7 @@ def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
         rule=task.rule,
         cohort=None if task.cohort is None else fits.of_gallery(task.cohort),
     )
-    return io.ScoredPairs(scored, trials.match, None)
+    return io.ScoredPairs(scored, trials.match, None), metrics.trial_clusters(*trials)
 
 
 def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:

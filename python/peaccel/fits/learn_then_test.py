@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-import warnings
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, bounded, on_host
 from peaccel._utils.seeds import SEEDS, as_integer
+from peaccel._utils.warn import warn
 from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
 from peaccel.fits.answer_confidence import RankedAnswers
 from peaccel.fits.records import FalseMatchLimit, Selection, fewest
@@ -131,7 +131,20 @@ def learn_then_test(
     >>> s([0.1, 0.9]).tolist()
     [False, True]
     """
-    owner = "learn_then_test"
+    return tested("learn_then_test", confidence, correct, classes, alpha, delta, seed)
+
+
+def tested(
+    owner: str,
+    confidence: ArrayLike | RankedAnswers,
+    correct: ArrayLike,
+    classes: ArrayLike,
+    alpha: float,
+    delta: float,
+    seed: int,
+    told: bool = False,
+) -> Selection:
+    """The threshold of `learn_then_test`, called by an owner, who may have been told already of reversed scores."""
     seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
     confidence, known = of_ranking(owner, "confidence", confidence)
@@ -144,8 +157,9 @@ def learn_then_test(
     if wrong.all():
         right = "gallery_labels[ranking.ids[:, 0]] == labels"
         what = f"none of the {len(sure)} answers is right: expected correct of labels, not of rows, such as {right}"
-        warnings.warn(f"{owner}: {what}", UserWarning, stacklevel=2)
-    warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
+        warn(f"{owner}: {what}")
+    if not told:
+        warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
     one = one[np.argsort(-sure[one], kind="stable")]
     falling, errors = sure[one], np.cumsum(wrong[one])
     alike = np.searchsorted(-falling, -falling, side="right")  # how many are at least as sure as each
