@@ -146,6 +146,19 @@ def test_draws_and_their_gradients_are_those_of_the_cpu(device, case, shape, dty
             assert off(got, wanted) <= (2e3 if dim < 4 else 200 + dim) * eps
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", SAMPLERS)
+def test_no_draws_have_gradients_of_zeros(device, case, dtype):
+    """A share of no draws, by which lanes are divided, had hung the device."""
+    name, wide = case.split()
+    op = next(op for op in OPS if op.name == name)
+    mu, uncertainty = drawn_items(op, 7, 5, dtype, wide == "each", 1)
+    weights = _cuda.sample(op, mu, uncertainty, torch.tensor(5), 0, 0, 0)
+    found = _cuda.sample_backward(op, weights, mu, uncertainty, torch.tensor(5), 0, 0)
+    assert weights.shape == (0, 7, 5)
+    assert [x.shape for x in found] == [mu.shape, uncertainty.shape] and not any(x.any() for x in found)
+
+
 def test_draws_of_any_rows(device):
     """Strided rows, one variance for all rows, and items in parts give the draws of the whole."""
     op = next(op for op in OPS if op.name == "sample_normal")
@@ -348,6 +361,34 @@ def test_gradients_by_dimension_from_all_pairs(device, name, q_kind, g_kind, wan
         # Large numbers stand beside small ones, each with the digits of its dtype.
         scale = other.abs().max() if number == 4 and other.numel() else other.abs().clamp(min=1)
         assert ((one - other).abs() <= (1e-4 if dtype == "float32" else 1e-10) * scale).all()
+
+
+OF_ALL_PAIRS = {
+    op.name: (score, *kinds)
+    for score in pe.scores.SCORES.values()
+    for kinds in score.pairs
+    for op in [score.pair(*kinds).op]
+    if op.one_product or op.compares
+}
+
+
+@pytest.mark.parametrize("name", OF_ALL_PAIRS)
+def test_products_are_the_same_under_autocast(device, name):
+    """Kernels compute in the dtype of their inputs, whatever autocast makes of a caller's own products."""
+    score, *kinds = OF_ALL_PAIRS[name]
+    q, g = (make(kind, n, 6, n, dtype="float32", library="torch") for kind, n in zip(kinds, (5, 40), strict=True))
+    planned = plan(q, g, scored(score.name, kinds[0]), detach=True)
+    op, inputs, weights = planned.pair.op, planned.inputs, torch.rand(5, 40)
+
+    def computed():
+        return _cuda.score(op, inputs, None, True), *_cuda.score_backward(op, weights, inputs, None, True)
+
+    want = computed()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = computed()
+        assert torch.mm(weights, weights.T).dtype == torch.bfloat16
+    assert all(x.dtype == torch.float32 for x in found)
+    assert all(map(torch.equal, found, want))
 
 
 def test_gradients_that_nobody_wants_are_not_computed(device):

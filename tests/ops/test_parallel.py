@@ -246,3 +246,26 @@ def test_several_python_threads_may_call_at_once():
     for thread in threads:
         thread.join()
     assert len(results) == 8 and all(np.array_equal(x, expected) for x in results)
+
+
+def test_threads_whose_first_tensors_come_at_once_register_the_operators_once():
+    code = """
+import sys, threading
+import peaccel as pe, torch
+
+sys.setswitchinterval(1e-6)
+start, found = threading.Barrier(4), []
+
+def first():
+    start.wait()
+    try:
+        found.append(pe.special.log_iv(2.0, torch.ones(1)).item())
+    except RuntimeError as error:
+        found.append(error)
+
+threads = [threading.Thread(target=first) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(set(found)) == 1 and isinstance(found[0], float), found
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -326,6 +326,12 @@ def _joined(out: list[list[Array]], wanted: int) -> Gradients:
 # -- all pairs of scores of one inner product --------------------------------------------------------------------------
 
 
+def _product(left: Array, right: Array, out: Array | None = None) -> Array:
+    """The matrix product, in the dtype of its factors: torch's autocast leaves products alone that are told where they go."""
+    torch: Any = sys.modules["torch"]
+    return torch.mm(left, right, out=left.new_empty((len(left), right.shape[1])) if out is None else out)
+
+
 def norms(rows: Array) -> Array:
     """The squared norms [N] of rows [N, D], to the bits of those that kernels of pairs compute; of halves, float32."""
     torch: Any = sys.modules["torch"]
@@ -353,8 +359,7 @@ class _AllPairs:
 
     def products(self) -> Array:
         """The inner products [Q, G]."""
-        torch: Any = sys.modules["torch"]
-        return torch.mm(self.inputs.mu1, self.inputs.mu2.T)
+        return _product(self.inputs.mu1, self.inputs.mu2.T)
 
 
 def _score_by_products(op: PairOp, inputs: Inputs, *, keep: bool) -> tuple[Array, Array]:
@@ -384,7 +389,7 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
     out = _gradients(inputs, sides)
     for side, (of_side, other) in enumerate(((factors, mu2), (factors.T, mu1))):
         if side in sides:
-            torch.mm(of_side, _finite(other), out=out[side][0])
+            _product(of_side, _finite(other), out[side][0])
     _core.cuda_add_to_products(*pairs.call, asked, held, [(side, _memories(out[side])) for side in sides])
     return _joined(out, wanted)
 
@@ -471,9 +476,8 @@ class _AllDraws:
 
     def _products(self, tile: tuple[slice, slice]) -> list[Array]:
         """The products of a tile."""
-        torch: Any = sys.modules["torch"]
         q, g = tile
-        return [torch.mm(_block(a, q), _block(b, g).T) for a, b in zip(self.left, self.right, strict=True)]
+        return [_product(_block(a, q), _block(b, g).T) for a, b in zip(self.left, self.right, strict=True)]
 
     def _fold(self, tile: tuple[slice, slice], products: list[Array], out: Array | None, weights: Any = None) -> None:
         """Writes the scores of a tile of products, or with weights the factors of its gradients in place of these."""
@@ -487,10 +491,9 @@ class _AllDraws:
 
     def scores(self, out: Array) -> Array:
         """The scores [Q, G], to ``out``."""
-        torch: Any = sys.modules["torch"]
         if self.op.compares == "directions":
             means = [(z / length).mean(0) for z, length in zip(self.z, self._lengths(), strict=True)]
-            return torch.mm(means[0], means[1].T, out=out).clamp_(-1, 1)
+            return _product(means[0], means[1].T, out).clamp_(-1, 1)
         for tile in self._tiles():
             self._fold(tile, self._products(tile), out)
         return out
@@ -524,13 +527,12 @@ class _AllDraws:
 
     def _by_directions(self, weights: Array) -> _ByDraws:
         """As `_by_products`, through the lengths of draws and the means of their directions."""
-        torch: Any = sys.modules["torch"]
         lengths = self._lengths()
         by_draws: list[Array | None] = []
         units = [z / length for z, length in zip(self.z, lengths, strict=True)]
         for side, (unit, length) in enumerate(zip(units, lengths, strict=True)):
             other = _finite(units[1 - side].mean(0))
-            by_mean = torch.mm(weights if side == 0 else weights.T, other)
+            by_mean = _product(weights if side == 0 else weights.T, other)
             across = by_mean - (by_mean * unit).sum(-1, keepdim=True) * unit
             by_draws.append((across / (length * len(unit))).masked_fill((by_mean == 0).all(-1, keepdim=True), 0))
         return by_draws, [], None, None
@@ -562,10 +564,10 @@ class _AllDraws:
             self._fold(tile, products, None, asked)
             for i, factors in enumerate(products):
                 if 0 in sides:
-                    part = torch.mm(factors, _block(right[i], g))
+                    part = _product(factors, _block(right[i], g))
                     by_left[i] = _added(by_left[i], part, q, left[i])
                 if 1 in sides:
-                    part = torch.mm(factors.T, _block(left[i], q))
+                    part = _product(factors.T, _block(left[i], q))
                     by_right[i] = _added(by_right[i], part, g, right[i])
         by_shared = None if by_line is None else by_line.sum((0, 1, 2)).to(weights.dtype)
         by_draws: list[Array | None] = [None, None]

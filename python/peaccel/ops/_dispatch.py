@@ -7,6 +7,7 @@ torch is used from the first tensor on; an operator for each record is registere
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -192,8 +193,10 @@ def _torch() -> Torch:
 
         if torch.compiler.is_compiling():
             raise RuntimeError("peaccel: call peaccel.enable_torch() before torch.compile (torch was imported later)")
-        _made = Torch(torch, records())
+        with _making:  # torch registers a library once
+            _made = _made or Torch(torch, records())
     return _made
 
 
 _made: Torch | None = None
+_making = threading.Lock()

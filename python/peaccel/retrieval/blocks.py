@@ -6,10 +6,12 @@ generator, `pe.io.read_blocks`. One thread asks it for the next block while the 
 
 from __future__ import annotations
 
+import contextvars
 import itertools
-from collections.abc import Generator, Iterable
+import sys
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -72,14 +74,50 @@ def _each_block(owner: str, blocks: Iterable[Block]) -> Generator[tuple[int, Blo
 
 
 def _read_ahead(blocks: Iterable[Any]) -> Generator[Any]:
-    """Iterate with one element read ahead: a thread takes the next one while the caller works with the last."""
-    iterator = iter(blocks)
+    """Iterate with one element read ahead: a thread takes the next one while the caller works with the last.
+
+    What the source computes runs as it would in the caller: with its context variables and torch's modes, on its streams.
+    """
+    iterator, run, enter = iter(blocks), contextvars.copy_context().run, _modes_of_torch()
     with ThreadPoolExecutor(1, "peaccel-blocks") as thread:  # waits for it at the end, however that comes about
-        ahead = thread.submit(next, iterator, END)
-        while (block := ahead.result()) is not END:
-            ahead = thread.submit(next, iterator, END)
-            yield block
-            del block
+        modes = thread.submit(run, enter).result()
+        try:
+            ahead = thread.submit(run, next, iterator, END)
+            while (block := ahead.result()) is not END:
+                ahead = thread.submit(run, next, iterator, END)
+                yield block
+                del block
+        finally:
+            thread.submit(run, modes.close)
+
+
+def _modes_of_torch() -> Callable[[], ExitStack]:
+    """Enters, in another thread, what torch keeps for each thread: gradients, autocast, devices and streams of this one.
+
+    They stay entered, as a source may be left in the middle of a `torch.no_grad()` of its own. What a block and its
+    scores are computed on is one stream, so that neither is read, or its memory taken, before it is done.
+    """
+    torch: Any = sys.modules.get("torch")
+    modes: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+    if torch is not None:
+        modes.append((torch.inference_mode, (torch.is_inference_mode_enabled(),)))
+        modes.append((torch.set_grad_enabled, (torch.is_grad_enabled(),)))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                cached = torch.is_autocast_cache_enabled()
+                modes.append((torch.autocast, (kind, torch.get_autocast_dtype(kind), True, cached)))
+        if torch.cuda.is_initialized():
+            streams = map(torch.cuda.current_stream, range(torch.cuda.device_count()))
+            modes += [(torch.cuda.stream, (stream,)) for stream in streams]
+            modes.append((torch.cuda.device, (torch.cuda.current_device(),)))
+
+    def enter() -> ExitStack:
+        entered = ExitStack()
+        for mode, arguments in modes:
+            entered.enter_context(mode(*arguments))
+        return entered
+
+    return enter
 
 
 def _checked(owner: str, name: str, block: object, like: str) -> str:
