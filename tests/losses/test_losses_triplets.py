@@ -11,7 +11,7 @@ from scipy import stats
 
 import peaccel as pe
 from peaccel.losses import triplets
-from peaccel.losses._between import Pairs
+from peaccel.losses._between import ItemPairs
 from peaccel.losses.triplets import BayesianTriplet, Triplet, TripletRegression
 from peaccel.published.bayesian_triplet_listing import FlippedBayesianTriplet
 
@@ -69,7 +69,7 @@ def test_triplets_by_lists_by_sorting_and_by_loops(monkeypatch, block):
     for a, p, n in violate:
         weights[a, p] += 1
         weights[a, n] -= 1
-    same, different = Pairs("Triplet", pe.Point(squares), LABELS).counts()
+    same, different = ItemPairs("Triplet", pe.Point(squares), LABELS).counts()
     by_sorting = partial(triplets._by_sorting, squares, same, different)
     by_counts = partial(triplets._by_sorting, squares, same.float(), different.float())
     for count in (partial(triplets.violating_triplets, squares, LABELS), by_sorting, by_counts):

@@ -7,7 +7,11 @@ that. A device-side assertion in place of the checks would leave CUDA unusable.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -36,6 +40,37 @@ def may_look(x: Tensor) -> bool:
     return not torch.compiler.is_compiling() and not (on_gpu(x) and torch.cuda.is_current_stream_capturing())
 
 
+def on_host(labels: Tensor) -> NDArray[np.int64] | None:
+    """The labels as the host reads them; None where they may not be looked at.
+
+    A GPU is waited for once for each tensor, and not at all for one that is `known_on_host`.
+    """
+    if not may_look(labels):
+        return None
+    if labels.is_cpu:
+        return labels.numpy()
+    version, known = getattr(labels, "on_host", (None, None))
+    if version != labels._version:
+        known = labels.cpu().numpy()
+        known_on_host(labels, known)
+    return known
+
+
+def known_on_host(labels: Any, known: NDArray[np.int64]) -> Tensor:
+    """The labels, of which the host holds a copy, so that nobody waits for a GPU to read them."""
+    labels.on_host = labels._version, known
+    found: Tensor = labels
+    return found
+
+
+def sent(x: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
+    """An array or a tensor of the host on a device; a GPU copies it from pinned memory, and the host does not wait."""
+    x = torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+    if device.type == "cuda" and x.is_cpu:
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
 def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:
     """Refuse labels that are no class's, where they may be looked at: on a GPU the index of another class ends the
     process.
@@ -45,9 +80,8 @@ def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:
     ValueError
         Naming the loss, the labels' range and what it should lie in.
     """
-    # A GPU is waited for once.
-    if may_look(labels) and not torch.equal(labels.clamp(0, classes - 1), labels):
-        low, high = map(int, labels.aminmax())
+    known = on_host(labels)
+    if known is not None and not 0 <= (low := known.min()) <= (high := known.max()) < classes:
         raise ValueError(f"{type(loss).__name__}: labels are in {low} .. {high}, expected 0 .. {classes - 1}")
 
 
@@ -59,13 +93,15 @@ def same_class_pairs(labels: Tensor) -> Tensor:
     return same.fill_diagonal_(False)
 
 
-def require_pairs(owner: str, same: Tensor, *, of_two: bool = True) -> None:
-    """Refuse a batch without pairs of one class, [N, N] bool, or if asked of two, where they may be looked at."""
-    if may_look(same):
-        count, rows = int(same.sum()), len(same)  # a GPU is waited for once
-        if not count:
+def require_pairs(owner: str, labels: Tensor, *, of_two: bool = True) -> None:
+    """Refuse labels that are all different, or if asked all equal, where they may be looked at: ValueError."""
+    known = on_host(labels)
+    if known is not None:
+        ordered = np.sort(known)
+        equal = np.count_nonzero(ordered[1:] == ordered[:-1])
+        if not equal:
             raise all_different(owner)
-        if of_two and count == rows * (rows - 1):
+        if of_two and equal == len(known) - 1:
             raise all_equal(owner)
 
 
@@ -93,13 +129,12 @@ def others_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
         No two labels are equal, or all are.
     """
     if is_static(labels):
+        require_pairs(owner, labels)
         same = same_class_pairs(labels)
-        require_pairs(owner, same)
         return torch.arange(len(labels), device=labels.device).expand_as(same), same
-    rows, counted = _rows_of_classes(owner, labels)
-    if rows.shape[1] == len(labels):
-        raise all_equal(owner)
-    return rows, counted & (rows != _itself(labels))
+    rows, counted = _rows_of_classes(owner, labels, of_two=True)
+    counted &= rows != np.arange(len(rows))[:, None]
+    return sent(rows, labels.device), sent(counted, labels.device)
 
 
 def entries_of_classes(x: Tensor, rows: Tensor) -> Tensor:
@@ -116,31 +151,37 @@ def later_of_classes(owner: str, labels: Tensor, *, of_two: bool = False) -> Ten
     ValueError
         No two labels are equal, or if asked all are.
     """
-    rows, counted = _rows_of_classes(owner, labels)
-    if of_two and rows.shape[1] == len(labels):
-        raise all_equal(owner)
-    return rows.masked_fill(~counted | (rows <= _itself(labels)), -1)
+    rows, counted = _rows_of_classes(owner, labels, of_two=of_two)
+    return sent(np.where(counted & (rows > np.arange(len(rows))[:, None]), rows, -1), labels.device)
 
 
-def _itself(labels: Tensor) -> Tensor:
-    """The row of each item, [N, 1]."""
-    return torch.arange(len(labels), device=labels.device)[:, None]
+def pairs_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of both items of each ordered pair i != j of one class; ValueError where there are none, or no others."""
+    rows, counted = _rows_of_classes(owner, labels, of_two=True)
+    first, place = np.nonzero(counted & (rows != np.arange(len(rows))[:, None]))
+    return sent(first, labels.device), sent(rows[first, place], labels.device)
 
 
-def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _rows_of_classes(
+    owner: str, labels: Tensor, *, of_two: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """For each item the rows of its class, the item's among them, and which count, as many as the most have: by sorted
     labels, whose work grows with the pairs of one class and not with all pairs.
 
     Raises
     ------
     ValueError
-        No two labels are equal.
+        No two labels are equal, or if asked all are.
     """
-    by_class, order = labels.sort(stable=True)
-    contiguous = labels.contiguous()  # torch warns of others
-    start, stop = (torch.searchsorted(by_class, contiguous, right=right)[:, None] for right in (False, True))
+    known = on_host(labels)
+    assert known is not None  # callers have asked
+    order = known.argsort(kind="stable")
+    by_class = known[order]
+    start, stop = (np.searchsorted(by_class, known, side=side)[:, None] for side in ("left", "right"))
     most = int((stop - start).max())
     if most == 1:
         raise all_different(owner)
-    place = start + torch.arange(most, device=labels.device)
-    return order[place.clamp(max=len(labels) - 1)], place < stop
+    if of_two and most == len(known):
+        raise all_equal(owner)
+    place = start + np.arange(most)
+    return order[np.minimum(place, len(known) - 1)], place < stop

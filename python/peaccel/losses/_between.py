@@ -17,13 +17,13 @@ from peaccel.losses._mean_score import mean_score
 from peaccel.losses.base import Loss, full_precision, gathered, processes, require_batch, required_finite, widened
 from peaccel.scores import Score, get
 
-__all__ = ["PairLoss", "Pairs"]
+__all__ = ["ItemPairs", "PairLoss"]
 
 D = TypeVar("D", bound=Distribution)
 
 
 @dataclass(frozen=True)
-class Pairs(Generic[D]):
+class ItemPairs(Generic[D]):
     """The pairs of N items with M others that a loss compares: all pairs of a batch, unless it is said otherwise."""
 
     owner: str
@@ -65,8 +65,8 @@ class Pairs(Generic[D]):
         if self.reference is not None:
             same = self.labels[:, None] == self.reference[1]
             return same, ~same
+        require_pairs(self.owner, self.labels, of_two=self.of_two)
         same = same_class_pairs(self.labels)
-        require_pairs(self.owner, same, of_two=self.of_two)
         different = self.labels[:, None] != self.labels
         return ~different if self.itself else same, different
 
@@ -199,13 +199,13 @@ class PairLoss(Loss[D]):
             sides = None if reference is None else (other, of_other)
             if mined is not None:
                 _check_mined(owner, mined, len(labels), len(of_other))
-            value = self.of_pairs(Pairs(owner, d, labels, sides, mined, self.of_two, self.itself), seed)
+            value = self.of_pairs(ItemPairs(owner, d, labels, sides, mined, self.of_two, self.itself), seed)
             return required_finite(owner, value, d, other)
 
     def loss(self, d: D, labels: Tensor, seed: int | None) -> Tensor:
-        return self.of_pairs(Pairs(type(self).__name__, d, labels, None, None, self.of_two, self.itself), seed)
+        return self.of_pairs(ItemPairs(type(self).__name__, d, labels, None, None, self.of_two, self.itself), seed)
 
-    def of_pairs(self, pairs: Pairs[D], seed: int | None) -> Tensor:
+    def of_pairs(self, pairs: ItemPairs[D], seed: int | None) -> Tensor:
         """The loss of the pairs that count."""
         raise NotImplementedError
 

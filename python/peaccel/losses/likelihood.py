@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from peaccel.distributions import Normal, VonMisesFisher
-from peaccel.losses._between import PairLoss, Pairs
+from peaccel.losses._between import ItemPairs, PairLoss
 from peaccel.losses.base import require_kind
 
 __all__ = ["NegativeMLS"]
@@ -52,6 +52,6 @@ class NegativeMLS(PairLoss[Normal | VonMisesFisher]):
 
     of_two: ClassVar[bool] = False
 
-    def of_pairs(self, pairs: Pairs[Normal | VonMisesFisher], seed: int | None) -> Tensor:
+    def of_pairs(self, pairs: ItemPairs[Normal | VonMisesFisher], seed: int | None) -> Tensor:
         require_kind(self, pairs.d, ("normal_isotropic", "normal_diagonal", "vmf"))
         return -pairs.mean("mls")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from peaccel import scores
 from peaccel.distributions import Normal
-from peaccel.losses._between import PairLoss, Pairs
+from peaccel.losses._between import ItemPairs, PairLoss
 from peaccel.losses.base import require_kind
 
 __all__ = ["HIB"]
@@ -83,7 +83,7 @@ class HIB(PairLoss[Normal]):
             self.log_a.copy_(-mu.abs().mean().log())
             self.b.copy_(self.log_a.exp() * (2 * mu.var(0).sum()).sqrt())
 
-    def of_pairs(self, pairs: Pairs[Normal], seed: int | None) -> Tensor:
+    def of_pairs(self, pairs: ItemPairs[Normal], seed: int | None) -> Tensor:
         require_kind(self, pairs.d, ("normal_isotropic", "normal_diagonal"))
         a = self.log_a.exp()
         match = pairs.mean(self.score(a=a, b=self.b, seed=seed), costly=True)

@@ -12,7 +12,7 @@ from peaccel import scores
 from peaccel.distributions import Distribution, Normal
 from peaccel.distributions.sample import sample
 from peaccel.losses._batch import entries_of_classes, mean_of, others_of_classes
-from peaccel.losses._between import PairLoss, Pairs
+from peaccel.losses._between import ItemPairs, PairLoss
 from peaccel.losses.base import Loss
 from peaccel.scores import Score
 
@@ -78,7 +78,7 @@ class Contrastive(PairLoss[Distribution]):
             raise ValueError(f"Contrastive: {got}, expected {expected}")
         self.positive_margin, self.negative_margin = positive_margin, negative_margin
 
-    def of_pairs(self, pairs: Pairs[Distribution], seed: int | None) -> Tensor:
+    def of_pairs(self, pairs: ItemPairs[Distribution], seed: int | None) -> Tensor:
         same, different = pairs.counts()
         apart = pairs.distances() if self.score is None else -pairs.scores(self.score, seed)
         near = mean_of((apart - self.positive_margin).relu(), same)
@@ -150,7 +150,7 @@ class MultiSimilarity(PairLoss[Distribution]):
                 raise ValueError(f"MultiSimilarity: {name} is {value}, expected a number above 0")
         self.threshold, self.margin, self.alpha, self.beta = threshold, margin, alpha, beta
 
-    def of_pairs(self, pairs: Pairs[Distribution], seed: int | None) -> Tensor:
+    def of_pairs(self, pairs: ItemPairs[Distribution], seed: int | None) -> Tensor:
         if self.score is None:
             a, b = pairs.units()
             values = a @ b.T
@@ -247,7 +247,7 @@ class MarginLoss(Loss[Distribution]):
         self.beta = nn.Parameter(torch.tensor(float(beta)))
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        pairs = Pairs("MarginLoss", d, labels)
+        pairs = ItemPairs("MarginLoss", d, labels)
         same, different = pairs.counts()
         apart = pairs.distances()
         negatives, drawn = self._negatives(apart.detach(), different, d.dim, seed)

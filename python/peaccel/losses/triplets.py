@@ -25,8 +25,8 @@ from torch.nn.functional import embedding, pad
 from peaccel import ops, retrieval, scores, special
 from peaccel.distributions import Distribution, Normal, Point, VonMisesFisher
 from peaccel.distributions.triplet_probability import Spread, moments_on_sphere, spread_on_sphere
-from peaccel.losses._batch import all_different, all_equal, may_look, mean_of, on_gpu, sum_of
-from peaccel.losses._between import D, PairLoss, Pairs
+from peaccel.losses._batch import may_look, mean_of, on_gpu, pairs_of_classes, sum_of
+from peaccel.losses._between import D, ItemPairs, PairLoss
 from peaccel.losses.base import require_kind
 from peaccel.scores import Score
 
@@ -75,7 +75,7 @@ class Triplets(NamedTuple):
         return embedding(rows, x) if self.negatives is None else x[rows, self.negatives, None]
 
 
-def triplets_of(pairs: Pairs[Any]) -> Iterator[Triplets]:
+def triplets_of(pairs: ItemPairs[Any]) -> Iterator[Triplets]:
     """The triplets in blocks, each of no more numbers than `BLOCK`, or than there are pairs of items.
 
     Raises
@@ -88,12 +88,17 @@ def triplets_of(pairs: Pairs[Any]) -> Iterator[Triplets]:
         for a, p, n in zip(*(torch.split(x, BLOCK) for x in pairs.mined), strict=True):
             yield Triplets((a, p), n, one.expand(len(n), 1))
         return
-    same, different = pairs.counts()
-    if not may_look(same):
+    if not may_look(pairs.labels):
+        same, different = pairs.counts()
         yield Triplets(None, None, same[..., None] * different[:, None])
         return
+    if pairs.alone:
+        rows, different = pairs_of_classes(pairs.owner, pairs.labels), pairs.labels[:, None] != pairs.labels
+    else:
+        same, different = pairs.counts()
+        rows = same.nonzero(as_tuple=True)  # type: ignore[assignment]  # a pair, of a matrix
     step = max(len(pairs.other), BLOCK // len(pairs.other))
-    for a, p in zip(*(torch.split(x, step) for x in same.nonzero(as_tuple=True)), strict=True):
+    for a, p in zip(*(torch.split(x, step) for x in rows), strict=True):
         beside = different[a]
         yield Triplets((a, p), None, beside if pairs.mined is None else same[a, p, None] * beside)
 
@@ -101,7 +106,7 @@ def triplets_of(pairs: Pairs[Any]) -> Iterator[Triplets]:
 class TripletLoss(PairLoss[D]):
     """A mean over triplets of numbers that are made of matrices of pairs; subclasses write `inputs` and `values`."""
 
-    def of_pairs(self, pairs: Pairs[D], seed: int | None) -> Tensor:
+    def of_pairs(self, pairs: ItemPairs[D], seed: int | None) -> Tensor:
         values, inputs, blocks = partial(self.values, pairs.d.dim), self.inputs(pairs), triplets_of(pairs)
         first, second = next(blocks), next(blocks, None)
         if second is None:
@@ -110,7 +115,7 @@ class TripletLoss(PairLoss[D]):
         mean: Tensor = _MeanInBlocks.apply(values, every, torch.is_grad_enabled(), *inputs)
         return mean.to(pairs.d.mu.dtype)
 
-    def inputs(self, pairs: Pairs[D]) -> tuple[Tensor, ...]:
+    def inputs(self, pairs: ItemPairs[D]) -> tuple[Tensor, ...]:
         """Matrices of pairs, and numbers or rows of items, of which `values` are made."""
         raise NotImplementedError
 
@@ -189,7 +194,7 @@ class Triplet(PairLoss[Distribution]):
         self.margin, self.only_violating = checked_margin("Triplet", margin), only_violating
         self.score = None if score is None else scores.get(score)
 
-    def of_pairs(self, pairs: Pairs[Distribution], seed: int | None) -> Tensor:
+    def of_pairs(self, pairs: ItemPairs[Distribution], seed: int | None) -> Tensor:
         dtype = pairs.d.mu.dtype
         squares = pairs.square_distances() if self.score is None else -pairs.scores(self.score, seed).double()
         if pairs.mined is not None and len(pairs.mined) == 3:
@@ -256,7 +261,7 @@ class TripletRegression(TripletLoss[Normal]):
         super().__init__()
         self.margin = checked_margin("TripletRegression", margin)
 
-    def inputs(self, pairs: Pairs[Normal]) -> tuple[Tensor, ...]:
+    def inputs(self, pairs: ItemPairs[Normal]) -> tuple[Tensor, ...]:
         require_kind(self, pairs.d, ("normal_isotropic",))
         return pairs.square_distances().to(pairs.d.mu.dtype), pairs.d.var.double(), pairs.other.var.double()
 
@@ -335,7 +340,7 @@ class BayesianTriplet(TripletLoss[Normal | VonMisesFisher]):
         super().__init__()
         self.margin, self.only_violating, self.match_moments = margin, only_violating, match_moments
 
-    def inputs(self, pairs: Pairs[Any]) -> tuple[Tensor, ...]:
+    def inputs(self, pairs: ItemPairs[Any]) -> tuple[Tensor, ...]:
         require_kind(self, pairs.d, ("vmf",) if self.match_moments else ("normal_isotropic", "normal_diagonal", "vmf"))
         d = pairs.d.to(torch.float64)
         other = d if pairs.reference is None else pairs.other.to(torch.float64)
@@ -379,6 +384,10 @@ BLOCK = 1 << 18
 """How many triplets are compared together: as many numbers as stay in a core's cache."""
 
 
+SORTED = 64
+"""How many positives anchors have on average from where on their distances are sorted rather than compared."""
+
+
 class Violating(NamedTuple):
     """The triplets of a batch whose hinge is above 0."""
 
@@ -400,14 +409,11 @@ def _violating(squares: Tensor, labels: Tensor, margin: float) -> Violating:
     ValueError
         No two labels are equal, or all are.
     """
-    same = labels[:, None] == labels
-    near, far = squares + margin, squares.masked_fill(same, math.inf)
-    same = same.fill_diagonal_(False)
-    anchors, positives = same.nonzero(as_tuple=True)
-    if not len(anchors):
-        raise all_different("Triplet")
-    if len(anchors) == len(labels) * (len(labels) - 1):
-        raise all_equal("Triplet")
+    anchors, positives = pairs_of_classes("Triplet", labels)
+    different = labels[:, None] != labels
+    if len(anchors) > SORTED * len(labels):
+        return _by_sorting(squares, (~different).fill_diagonal_(False), different, margin)
+    near, far = squares + margin, squares.masked_fill(~different, math.inf)
     weights, of_pairs = torch.zeros_like(far), []
     thresholds, rows = near[anchors, positives, None], max(1, BLOCK // len(labels))
     for block, threshold in zip(torch.split(anchors, rows), torch.split(thresholds, rows), strict=True):
@@ -461,7 +467,7 @@ def _variances(d: Any) -> Tensor:
 
 
 def _of_isotropic(dim: int, var: Tensor, of_other: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """What each pair [N, M] adds to the mean and the variance of tau, from variances [N] and [M]: all but the term of
+    """Terms of each pair [N, M] in the mean and the variance of tau, from variances [N] and [M]: all but that of
     `_with_three` are of an anchor's pairs with p or with n."""
     return squares + dim * of_other, of_other * (2 * dim * (of_other + 2 * var[:, None]) + 4 * squares)
 
