@@ -35,6 +35,7 @@ __all__ = [
     "empty",
     "full",
     "home_of",
+    "is_captured",
     "is_masked",
     "is_repeated",
     "is_torch",
@@ -127,6 +128,11 @@ def is_traced(x: object) -> bool:
     """Whether x is a tensor that torch.compile is tracing: it has no values yet, and numpy cannot read it."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling() and isinstance(x, torch.Tensor)
+
+
+def is_captured(x: Array) -> bool:
+    """Whether what is computed from x becomes part of a graph of CUDA, or of torch.compile: nobody may keep or look at it."""
+    return is_traced(x) or (is_torch(x) and x.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing())
 
 
 def namespace(x: Array) -> ModuleType:

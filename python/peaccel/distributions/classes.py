@@ -68,6 +68,8 @@ class Distribution(Generic[ArrayT]):
         D, the number of dimensions.
     home
         The device and the dtype of the arrays, by name.
+    number
+        The parameter of all items where Python's number was given for it, else None.
 
     Examples
     --------
@@ -89,6 +91,8 @@ class Distribution(Generic[ArrayT]):
         def dim(self) -> int: ...
         @property
         def home(self) -> Home: ...
+        @property
+        def number(self) -> float | None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
     _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array
@@ -96,8 +100,10 @@ class Distribution(Generic[ArrayT]):
     _min_dim: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        number = None
         for name in self._names:
             argument = getattr(self, name)
+            number = float(argument) if isinstance(argument, (int, float)) else None
             if name == "mu":
                 x = as_array(argument, type(self).__name__, name)
                 self._check_mu(x)
@@ -108,6 +114,7 @@ class Distribution(Generic[ArrayT]):
         object.__setattr__(self, "kind", self._kinds[x.ndim])
         object.__setattr__(self, "dim", int(self.mu.shape[1]))
         object.__setattr__(self, "home", home_of(self.mu))
+        object.__setattr__(self, "number", number)
 
     def _check_mu(self, mu: Array) -> None:
         shape = tuple(mu.shape)
@@ -172,6 +179,8 @@ class Distribution(Generic[ArrayT]):
         rows = index if isinstance(index, slice) else self._rows(index)
         mu, *others = self.arrays
         taken: Array = mu[rows]
+        if self.number is not None:
+            return type(self)(taken, self.number)  # type: ignore[call-arg]
         return type(self)(taken, *[repeated(x[:1], len(taken)) if _is_common(x) else x[rows] for x in others])
 
     def _rows(self, index: Any) -> slice | Array:
