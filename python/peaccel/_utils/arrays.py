@@ -50,6 +50,7 @@ __all__ = [
     "replaced",
     "require_numbers",
     "require_same_kind",
+    "times_written",
     "widened",
 ]
 
@@ -133,6 +134,11 @@ def is_traced(x: object) -> bool:
 def is_captured(x: Array) -> bool:
     """Whether what is computed from x becomes part of a graph of CUDA, or of torch.compile: nobody may keep or look at it."""
     return is_traced(x) or (is_torch(x) and x.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing())
+
+
+def times_written(x: Array) -> object:
+    """How often a tensor was written; of one that does not count, made in inference mode, what equals nothing else."""
+    return object() if x.is_inference() else x._version
 
 
 def namespace(x: Array) -> ModuleType:

@@ -23,6 +23,7 @@ from peaccel._utils.arrays import (
     is_traced,
     namespace,
     quiet,
+    times_written,
 )
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import converted, require_distribution
@@ -77,8 +78,8 @@ class Prepared(Generic[ArrayT]):
         self.distribution = gallery
         self.kind, self.dim, self.mu, self.home = gallery.kind, gallery.dim, gallery.mu, gallery.home
         # Tensors that were parameters, and how often they had been written: nobody looks at these again.
-        self._written: dict[str, tuple[Any, int]] = {
-            name: (x, x._version) for name, x in score.params.items() if is_torch(x) and not is_traced(x)
+        self._written: dict[str, tuple[Any, object]] = {
+            name: (x, times_written(x)) for name, x in score.params.items() if is_torch(x) and not is_traced(x)
         }
         # The score as kernels take it, with its arrays on the device: those of the host would be copied at every call.
         self.near = replace(self.score, params={name: self._near(x) for name, x in self.score.params.items()})
@@ -139,7 +140,7 @@ class Prepared(Generic[ArrayT]):
         kept = {
             name: self.score.params[name]
             for name, (x, version) in self._written.items()
-            if score.params.get(name) is x and x._version == version
+            if times_written(x) == version and score.params.get(name) is x
         }
         return score is self.score or (replace(score, params={**score.params, **kept}) if kept else score) == self.score
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from peaccel._utils.arrays import FLOATS, Array, as_numpy, cast, dtype_name, is_torch, namespace
+from peaccel._utils.arrays import FLOATS, Array, as_numpy, cast, dtype_name, is_torch, namespace, times_written
 from peaccel.distributions import Distribution
 from peaccel.ops import dot_scores
 from peaccel.scores._score import KernelInputs, Pair, Params
@@ -40,7 +40,7 @@ class CommonVariance:
         elif row is None or d.number is not None:
             self._key = d.number or 0.0
         else:
-            self._key = row.data_ptr(), row._version, dtype_name(row), tuple(row.shape), row.stride()
+            self._key = row.data_ptr(), times_written(row), dtype_name(row), tuple(row.shape), row.stride()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CommonVariance) and self._key == other._key
