@@ -138,7 +138,7 @@ def claims(x: Case, d: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def by_llr(d: Any, x: Case, held: np.ndarray) -> tuple[Any, Any]:
     """The items calibrated by held-out classes, and `llr` with a prior of the fitted ones."""
     pairs, same = close(x.labels[held])
-    calibrated = pe.calibrate(d, held[pairs], same)(d)
+    calibrated = pe.calibrate_variance(d, held[pairs], same)(d)
     prior = pe.fit_prior(calibrated[x.fit], x.labels[x.fit])
     return calibrated, pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
 

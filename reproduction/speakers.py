@@ -288,7 +288,7 @@ def head(x: Speech, fit: np.ndarray, features: np.ndarray, measured: bool, *more
     known = np.unique(x.voices[fit])
     held = np.flatnonzero(np.isin(x.voices, known[: -(-len(known) // 4)]))
     pairs = held[np.stack(np.triu_indices(len(held), k=1), 1)]
-    calibrated = pe.calibrate(d, pairs, x.voices[pairs[:, 0]] == x.voices[pairs[:, 1]])(d)
+    calibrated = pe.calibrate_variance(d, pairs, x.voices[pairs[:, 0]] == x.voices[pairs[:, 1]])(d)
     prior = pe.fit_prior(calibrated[fit], x.voices[fit])
     llr = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     return Head(among(calibrated[~fit], llr), np.asarray(pe.confidence(d[~fit])))

@@ -558,13 +558,13 @@ def fit_shift(h):
     return pe.fit_shift(d, chosen, labels), want
 
 
-@call("calibrate")
-def calibrate(h):
+@call("calibrate_variance")
+def calibrate_variance(h):
     d, chosen = (
         h.items(h.pick(["normal_diagonal", "normal_isotropic", "vmf"])),
         np.argwhere(np.triu(np.ones((h.n, h.n)), 1)),
     )
-    fit = pe.calibrate(d, h.give(chosen), h.flags(len(chosen)), offset=False)
+    fit = pe.calibrate_variance(d, h.give(chosen), h.flags(len(chosen)), offset=False)
     return (fit.a, fit.b, fit(d)), lambda: (fit.a, 0.0, type(d)(d.mu, np.asarray(d.arrays[1] * fit.a, d.mu.dtype)))
 
 
@@ -1199,7 +1199,7 @@ def outcome(name, hand):
     return leaves(result), want
 
 
-TAKE_TWO_SIDES = ("calibrate", "fit_prior")
+TAKE_TWO_SIDES = ("calibrate_variance", "fit_prior")
 USES = {
     "first_stage_features": ("queries",),
     "metrics.Relevance": ("query_coords", "gallery_coords"),

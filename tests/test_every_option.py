@@ -270,7 +270,7 @@ MEASURES = [
     Row(pe.fuse, {"d": ISOTROPIC, "groups": Z}, {"rule": "mean", "names": True}),
     Row(pe.fit_vmf, {"z": DIRECTIONS.mu}, {"z": DIRECTIONS.mu[1:], "weights": DIRECTIONS.kappa, "groups": Z}),
     Row(pe.fit_vmf, {"z": DIRECTIONS.mu, "groups": Z}, {"names": True}),
-    Row(pe.calibrate, {"d": MANY, "pairs": PAIRS_OF_MANY, "labels": np.equal(*OF_MANY[PAIRS_OF_MANY.T])},
+    Row(pe.calibrate_variance, {"d": MANY, "pairs": PAIRS_OF_MANY, "labels": np.equal(*OF_MANY[PAIRS_OF_MANY.T])},
         {"offset": False}),
     Row(pe.fit_plda, {"x": MANY.mu, "labels": OF_MANY}, {"dim": 2, "length_norm": True, "shrinkage": 0.5}),
     Row(pe.fit_centre, {"queries": pe.Point(MANY.mu[:22])}, {"gallery": pe.Point(MANY.mu[22:]), "whiten": True}),

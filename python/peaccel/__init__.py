@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from peaccel.evaluation.score_trials import score_trials
     from peaccel.evaluation.threshold_results import ThresholdChoice
     from peaccel.fits.answer_confidence import answer_confidence
-    from peaccel.fits.calibrate import calibrate
+    from peaccel.fits.calibrate_variance import calibrate_variance
     from peaccel.fits.conformal_sets import conformal_sets
     from peaccel.fits.fit_centre import fit_centre
     from peaccel.fits.fit_match_probability import fit_match_probability
@@ -122,7 +122,7 @@ __all__ = [
     "__version__",
     "answer_confidence",
     "build_info",
-    "calibrate",
+    "calibrate_variance",
     "choose_pair_threshold",
     "choose_score",
     "choose_threshold",
@@ -194,7 +194,7 @@ _NAMES_OF = {
     "evaluation.score_trials": ("score_trials",),
     "evaluation.threshold_results": ("ThresholdChoice",),
     "fits.answer_confidence": ("answer_confidence",),
-    "fits.calibrate": ("calibrate",),
+    "fits.calibrate_variance": ("calibrate_variance",),
     "fits.conformal_sets": ("conformal_sets",),
     "fits.fit_centre": ("fit_centre",),
     "fits.fit_match_probability": ("fit_match_probability",),

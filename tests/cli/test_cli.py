@@ -177,8 +177,8 @@ def test_each_side_has_its_calibration(files, capsys):
 @pytest.mark.parametrize("command", [SEARCH, f"{RERANK} --candidates c.npy", f"{RERANK} --index g.faiss"])
 def test_fits_are_applied_to_both_sides_and_to_the_score(files, capsys, command):
     assert run(capsys, f"{command} --score llr --prior prior.json --calibration calibration.json --k 3")[0] == 0
-    prior, calibrate = io.read_fit("prior.json"), io.read_fit("calibration.json")
-    q, g = (calibrate(io.read_distribution(name)) for name in ("q.npz", "g.npz"))
+    prior, calibration = io.read_fit("prior.json"), io.read_fit("calibration.json")
+    q, g = (calibration(io.read_distribution(name)) for name in ("q.npz", "g.npz"))
     score = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     if "index" in command:
         expected = pe.FaissReranker(faiss.read_index("g.faiss"), g, score=score).search(q, 3)
@@ -304,9 +304,9 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --calibration prior.json": "prior.json: is a prior, expected a calibration",
     "--candidates c.npy --shortlist 5": "--shortlist is for --index, found --candidates",
     "--candidates c.npy --index-features unit": "--index-features is for --index, found --candidates",
-    "--candidates c.npy --calibration vmf.json": "q.npz: calibrate: fitted on VonMisesFisher, cannot be applied to Nor",
+    "--candidates c.npy --calibration vmf.json": "q.npz: calibrate_variance: fitted on VonMisesFisher, cannot be app",
     "--candidates c.npy --calibration sided.json": "sided.json: is of one side of two, expected --gallery-calib",
-    "--candidates c.npy --calibration sided.json --gallery-calibration sided.json": "q.npz: calibrate: fitted on 2 d",
+    "--candidates c.npy --calibration sided.json --gallery-calibration sided.json": "q.npz: calibrate_variance: fitted",
     "--candidates c.npy --gallery-calibration calibration.json": "--gallery-calibration is given without --calib",
     "--index none.faiss": "none.faiss: no such file",
     "--index c.npy": "c.npy: is not a FAISS index, or is truncated",

@@ -26,7 +26,7 @@ def worth(seed=0, classes=CLASSES):
     resamples, found = Resamples(cluster, seed), {}
     for name, confidence in given.items():
         scores = np.stack([confidence, np.full(len(cluster), -np.inf)], 1)
-        answers = Answers(np.zeros(len(cluster), int), scores, scores.dtype, {"recall_at_1": right})
+        answers = Answers(np.zeros(len(cluster), int), scores, scores.dtype, {}, right, 0)
         found[name] = next(confidences.judged(points, answers, None, {}, cluster, resamples, seed))
     return found, right, given
 

@@ -55,7 +55,7 @@ FITS = [
     ConformalSets(float("inf"), 0.1, 8, "all"),
     -1 / 3,
     pe.fit_prior(D, np.arange(12) % 3),
-    pe.calibrate(D, [[0, 3], [1, 4]], [1, 1]),
+    pe.calibrate_variance(D, [[0, 3], [1, 4]], [1, 1]),
     pe.fit_shift(D, [[0, 3], [1, 4]], [1, 0]),
     Plda((MEAN,), (np.array([MEAN, 1 / MEAN.clip(0.1)]),), [1 / 3, 5e-324]),
     Plda((MEAN, [1.0]), (MEAN[None], [[1 / 3]]), [0.0]),
@@ -139,7 +139,7 @@ def test_a_number_for_all_items_stays_one_for_all():
 
 def test_fits_and_scores_come_back_through_torch():
     d = make("normal_diagonal", 12, 4, library="torch")
-    prior, calibration = pe.fit_prior(d, np.arange(12) % 3), pe.calibrate(d, [[0, 3], [1, 4]], [1, 1])
+    prior, calibration = pe.fit_prior(d, np.arange(12) % 3), pe.calibrate_variance(d, [[0, 3], [1, 4]], [1, 1])
     score = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     states = loaded({"prior": io.to_state(prior), "calibration": io.to_state(calibration), "score": str(score)})
     found = io.from_state(states["prior"])

@@ -142,9 +142,9 @@ BAD = [
         "fit_prior: d is on meta, where tensors have no values",
     ),
     (
-        lambda: pe.calibrate(META, [[0, 1]], [1]),
+        lambda: pe.calibrate_variance(META, [[0, 1]], [1]),
         ValueError,
-        "calibrate: d is on meta, where tensors have no values",
+        "calibrate_variance: d is on meta, where tensors have no values",
     ),
     (
         lambda: pe.fit_shift(META, [[0, 1]], [1]),

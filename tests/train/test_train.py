@@ -500,7 +500,9 @@ def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path
     assert equal(weights(training), seen[2])
     other = build("triplet", seed=5)
     both = nn.ModuleDict({"model": other.model, "criterion": other.criterion})
-    assert checkpoint.load_weights(tmp_path / "best.safetensors", both)["validation"] == 0.5
+    about, held = checkpoint.load_tensors(tmp_path / "best.safetensors")
+    both.load_state_dict(held)
+    assert about["validation"] == 0.5
     assert equal(weights(other), seen[2])
 
 
@@ -663,6 +665,24 @@ def test_a_loss_that_is_not_finite_names_its_term_and_keeps_the_last_good_state(
     )
     assert checkpointer.resume(checkpoint.TrainingState("x", 0)).epoch == 1
     assert all(torch.isfinite(x).all() for x in weights(read).values())
+
+
+@pytest.mark.parametrize("together", [1, 1000])
+def test_items_that_are_not_finite_are_named_by_the_loss_that_meets_them(items, monkeypatch, together):
+    monkeypatch.setattr("peaccel.train.loop._read_together", lambda device: together)
+    training = build("pfe")
+    stage = training.stages[1]
+
+    def diverged(batch: Batch, step):
+        if step.number == 9:
+            with torch.no_grad():
+                next(training.model[1].uncertainty.parameters()).fill_(float("nan"))
+        return stage.loss(batch, step)
+
+    bad = replace(stage, loss=diverged)
+    message = r"^fit: NegativeMLS: the loss is nan: Normal: var is not finite in row 0 at stage 'PFE', epoch 2, batch"
+    with pytest.raises(FloatingPointError, match=message):
+        fit(replace(training, stages=(bad,)), items, LABELS, name="x")
 
 
 def test_steps_that_are_read_together_are_reported_one_by_one(items, monkeypatch):

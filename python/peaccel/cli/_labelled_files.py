@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -46,13 +46,15 @@ class LabelledFiles:
     """Where the gallery was taken, [G, 2] in metres."""
     radius: float | None = None
     """Within how many metres an item counts as right, such as 25."""
+    coords_metric: Literal["euclidean", "haversine"] = "euclidean"
+    """With --radius: euclidean, of coordinates in metres, or haversine, of latitudes and longitudes in degrees."""
     relevance: Path | None = None
     """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
     query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """The result of pe.calibrate, as pe.io.write_fit writes it; applied to both sides."""
+    """The result of pe.calibrate_variance, as pe.io.write_fit writes it; applied to both sides."""
     centre: Path | None = None
     """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     novel: Path | None = None
@@ -86,6 +88,8 @@ def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distrib
         raise ValueError(f"expected one of these together: {ways}; found {found or 'none'}")
     first = task.embeddings or task.queries
     assert first is not None
+    if task.coords_metric != "euclidean" and task.radius is None:
+        raise ValueError(f"--coords-metric is {task.coords_metric} without --radius, expected both")
     fits = applied(task)
     queries, gallery = fits.of_queries(first), None if task.gallery is None else fits.of_gallery(task.gallery)
     if task.relevance is not None:
@@ -97,7 +101,7 @@ def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distrib
             for path in (task.coords or task.query_coords, task.gallery_coords)
         )
         assert of_queries is not None
-        return queries, gallery, Relevance.within(of_queries, of_gallery, task.radius)
+        return queries, gallery, Relevance.within(of_queries, of_gallery, task.radius, metric=task.coords_metric)
     paths = (task.labels,) if task.labels is not None else (task.query_labels, task.gallery_labels)
     labels = tuple(io.read_labels(path) for path in paths if path is not None)
     return queries, gallery, labels if gallery is not None else labels[0]

@@ -54,9 +54,10 @@ class SearchFiles(NormFiles):
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """The result of pe.calibrate, as pe.io.write_fit writes it; applied to gallery and queries."""
+    """The result of pe.calibrate_variance, as pe.io.write_fit writes it; applied to gallery and queries."""
     gallery_calibration: Path | None = None
-    """The gallery's, where pe.calibrate(queries, gallery, ...) found two; --calibration is then the queries'."""
+    """The gallery's, where pe.calibrate_variance(queries, gallery, ...) found two; --calibration is then the
+    queries'."""
     centre: Path | None = None
     """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     ids: Path | None = None

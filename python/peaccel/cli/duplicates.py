@@ -50,7 +50,7 @@ class Duplicates:
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """The result of pe.calibrate, as pe.io.write_fit writes it."""
+    """The result of pe.calibrate_variance, as pe.io.write_fit writes it."""
     plda: Path | None = None
     """The result of pe.fit_plda, as pe.io.write_fit writes it: items are its normals, in place of --score."""
     ids: Path | None = None

@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.evaluation.formatting import Table
+from peaccel.metrics._judged_ranking import ScoredIds
 from peaccel.metrics._relation import Relation
 
-__all__ = ["Column", "Metric", "columns", "explained", "ranked", "table"]
+__all__ = ["Column", "Metric", "RankedMetric", "by_row", "columns", "explained", "ranked", "table"]
 
 Metric: TypeAlias = Callable[[NDArray[np.int64], Relation], ArrayLike]
 """A function from ranked ids [Q, K], the queries' rows among them, and what is right for each query to its number."""
+RankedMetric: TypeAlias = Callable[[ScoredIds, Relation], ArrayLike]
+"""The same from ids with their scores, which says what of it equal scores leave to chance."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Column:
     about: str = ""
     """Meaning of the column, and its better direction."""
     show: Callable[[Any], str] = str
-    metric: Metric | None = None
+    metric: RankedMetric | None = None
     """The metric of single rankings whose mean the field is, if it is one."""
 
 
@@ -38,9 +41,15 @@ def columns(kind: type[Any]) -> dict[str, Column]:
     return {name: column for name, column in found.items() if isinstance(column, Column)}
 
 
-def ranked(kind: type[Any]) -> dict[str, Metric]:
+def ranked(kind: type[Any]) -> dict[str, RankedMetric]:
     """The metrics of a result's fields."""
     return {name: column.metric for name, column in columns(kind).items() if column.metric is not None}
+
+
+def by_row(metric: Metric) -> RankedMetric:
+    """A metric of ids alone, in which items of equal scores stand as searches return them, by their rows; without the
+    last column, which is there to show such items."""
+    return lambda ranking, truth: metric(ranking.ids[:, :-1], truth)
 
 
 def explained(*kinds: type[Any]) -> dict[str, str]:

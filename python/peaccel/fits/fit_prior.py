@@ -46,7 +46,7 @@ def fit_prior(*arguments: Any, **named: Any) -> Any:
 
     ``fit_prior(d, labels)`` is of one set of items, ``fit_prior(queries, gallery, query_labels, gallery_labels)`` of
     both sides taken together. Sides of two modalities, whose means differ, have one prior once they are centred: by
-    what ``pe.calibrate(queries, gallery, pairs, labels)`` finds, applied to each.
+    what ``pe.calibrate_variance(queries, gallery, pairs, labels)`` finds, applied to each.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _fit_prior_two(
     asked, stored = alike("fit_prior", ("query_labels", "gallery_labels"), *names)
     # The first item of each class on either side.
     _, *rows = np.intersect1d(asked, stored, return_indices=True)
-    remedy = "one prior was fitted to both; apply what pe.calibrate(queries, gallery, pairs, labels) finds first"
+    remedy = "one prior was fitted to both; apply what pe.calibrate_variance(queries, gallery, ...) finds first"
     if len(rows[0]):
         warn_if_sides_differ("fit_prior", remedy, sides, rows)
     return _fit_prior_one(both, np.concatenate([asked, stored]))

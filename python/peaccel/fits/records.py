@@ -63,7 +63,8 @@ class Prior(NamedTuple, Generic[ArrayT]):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Correction of uncertainties that `calibrate` fits. Called on a distribution it returns the corrected one.
+    """Correction of uncertainties that `calibrate_variance` fits. Called on a distribution it returns the corrected
+    one.
 
     Attributes
     ----------
@@ -100,11 +101,11 @@ class Calibration:
             d has another dimension than the mean.
         """
         if type(d).__name__ != self.of:
-            raise TypeError(f"calibrate: fitted on {self.of}, cannot be applied to {type(d).__name__}")
+            raise TypeError(f"calibrate_variance: fitted on {self.of}, cannot be applied to {type(d).__name__}")
         mu, spread = d.arrays
         if self.mean:
             if len(self.mean) != d.dim:
-                raise ValueError(f"calibrate: fitted on {len(self.mean)} dimensions, cannot be applied to {d.dim}")
+                raise ValueError(f"calibrate_variance: fitted on {len(self.mean)} dimensions, not on {d.dim}")
             mu = mu - (mu.new_tensor(self.mean) if is_torch(mu) else np.asarray(self.mean, mu.dtype))
         corrected = self.a * spread + self.b
         return type(d)(*[mu, corrected.to(mu.dtype) if is_torch(mu) else corrected.astype(mu.dtype, copy=False)])
@@ -437,6 +438,9 @@ class Selection(Threshold):
         How many answers, one of a class, the threshold was tested on.
     accepted, wrong
         How many of these it accepts, and how many of the accepted are wrong.
+    missing
+        Where nothing is accepted: about how many more classes it takes if others are like these. None: no number of
+        labels will do.
 
     Examples
     --------
@@ -453,17 +457,13 @@ class Selection(Threshold):
     number: int
     accepted: int
     wrong: int
-
-    @property
-    def missing(self) -> int:
-        """How many more classes it takes to promise anything, even where all answers are right."""
-        return max(0, fewest(self.alpha, self.delta) - self.number)
+    missing: int | None = 0
 
     def __str__(self) -> str:
         """A sentence of what is promised."""
         promise = f"at most {100 * self.alpha:g} % of them are wrong, with a certainty of {100 * (1 - self.delta):g} %"
         if np.isinf(self.threshold):
-            more = f"; it takes at least {self.missing} more" if self.missing else ""
+            more = f"; about {self.missing} more may do, if they are like these" if self.missing else ""
             none = f"of {self.number} labelled ones none could be shown to be such that {promise}"
             return f"accept no {self.of}: {none}{more}"
         share = f"{self.accepted} of {self.number} labelled {self.of}, {self.wrong} of them wrong"

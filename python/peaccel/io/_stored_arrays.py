@@ -83,7 +83,7 @@ def new_safetensors(
         about[name] = {"dtype": names[dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(about).encode()
     text += b" " * (-(8 + len(text)) % 64)
-    with aside(path) as fresh:
+    with aside(path, follow=False) as fresh:
         with fresh.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             file.flush()

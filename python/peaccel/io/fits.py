@@ -54,8 +54,8 @@ KEYS |= {kind: {x.name for x in fields(fit)} for fit, kind in KINDS.items() if k
 
 
 def write_fit(path: PathLike, fit: Fit | float) -> None:
-    """Write what `fit_prior`, `calibrate`, `fit_centre`, `fit_shift`, `fit_match_probability`, `learn_then_test`,
-    `limit_false_matches`, `conformal_sets` or `fit_plda` found, so that ``read_fit`` gives it back.
+    """Write what `fit_prior`, `calibrate_variance`, `fit_centre`, `fit_shift`, `fit_match_probability`,
+    `learn_then_test`, `limit_false_matches`, `conformal_sets` or `fit_plda` found, so that ``read_fit`` gives it back.
 
     Parameters
     ----------
@@ -180,8 +180,11 @@ def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
         if kind == "threshold":
             return Threshold(threshold=threshold, **terms)
         alpha, delta = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "delta"))
-        names = ("number", "accepted", "wrong") if kind == "selection" else ("number", "allowed")
-        counts = (int(_numbers(key, values, rank=0, least=0)) for key in names)
+        names = ("number", "accepted", "wrong", "missing") if kind == "selection" else ("number", "allowed")
+        counts: list[Any] = [
+            None if key == "missing" and values[key] is None else int(_numbers(key, values, rank=0, least=0))
+            for key in names
+        ]
         return (Selection if kind == "selection" else FalseMatchLimit)(threshold, alpha, delta, *counts, **terms)
     if kind == "plda":
         return Plda(_list("means", values, rank=1), _list("matrices", values, rank=2), _numbers("psi", values, rank=1))

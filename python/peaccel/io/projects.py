@@ -81,7 +81,8 @@ def from_pcmepp(mean: Any, std: Any = None) -> Normal[Numpy]:
     Returns
     -------
     Normal
-        As of `from_pfe`. The two modalities differ in their means: ``pe.calibrate(queries, gallery, pairs, labels)``.
+        As of `from_pfe`. The two modalities differ in their means: ``pe.calibrate_variance(queries, gallery, pairs,
+        labels)``.
 
     Raises
     ------
@@ -135,7 +136,7 @@ def from_url(features: Any, unc: Any = None) -> VonMisesFisher[Numpy]:
 
     ``unc`` is 1 / kappa for its losses MCInfoNCE, ELK, nivMF and HIB, and 1 / |features| for "embed-norm". Of other
     models (class entropy, predicted loss, as of "Pretrained Visual Uncertainties") it is in order, but no 1 / kappa:
-    `pe.calibrate` finds the factor that fits best.
+    `pe.calibrate_variance` finds the factor that fits best.
 
     Parameters
     ----------
@@ -182,8 +183,8 @@ def from_url(features: Any, unc: Any = None) -> VonMisesFisher[Numpy]:
 def from_norms(features: Any) -> VonMisesFisher[Numpy]:
     """Features whose length says how sure they are, of any encoder: directions, with the length as kappa.
 
-    The length is a concentration in order only, unless the loss made it one (vMF losses): `pe.calibrate` fits its
-    factor.
+    The length is a concentration in order only, unless the loss made it one (vMF losses): `pe.calibrate_variance` fits
+    its factor.
 
     Parameters
     ----------

@@ -49,8 +49,8 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     Parameters
     ----------
     x
-        A distribution, or what `fit_prior`, `calibrate`, `fit_centre`, `fit_match_probability`, `learn_then_test`,
-        `limit_false_matches`, `conformal_sets` or `fit_plda` found.
+        A distribution, or what `fit_prior`, `calibrate_variance`, `fit_centre`, `fit_match_probability`,
+        `learn_then_test`, `limit_false_matches`, `conformal_sets` or `fit_plda` found.
 
     Returns
     -------

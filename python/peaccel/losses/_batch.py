@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from peaccel import ops, retrieval
 from peaccel.distributions import Distribution, Point
 from peaccel.losses._directions import directions
-from peaccel.losses.base import same_class_pairs
 from peaccel.retrieval.plan import plan
 from peaccel.scores import Score, get
 
@@ -58,6 +57,14 @@ def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:
     if may_look(labels) and not torch.equal(labels.clamp(0, classes - 1), labels):
         low, high = map(int, labels.aminmax())
         raise ValueError(f"{type(loss).__name__}: labels are in {low} .. {high}, expected 0 .. {classes - 1}")
+
+
+def same_class_pairs(labels: Tensor) -> Tensor:
+    """Which ordered pairs i != j are of one class, [N, N] bool."""
+    same = labels[:, None] == labels
+    if torch.compiler.is_compiling():  # in whose code filling a diagonal takes as long as all else of a loss
+        return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    return same.fill_diagonal_(False)
 
 
 def pairs_of(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:

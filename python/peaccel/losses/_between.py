@@ -14,7 +14,7 @@ from torch import Tensor
 from peaccel import retrieval
 from peaccel.distributions import Distribution, Point
 from peaccel.losses._batch import may_look, pairs_of, unit_means
-from peaccel.losses.base import Loss, full_precision, gather, processes, require_batch, widened
+from peaccel.losses.base import Loss, full_precision, gathered, processes, require_batch, required_finite, widened
 from peaccel.scores import Score
 
 __all__ = ["Chosen", "PairLoss", "distances_between", "mean_score", "scored", "weighted_mean"]
@@ -108,10 +108,12 @@ class PairLoss(Loss[D]):
         with full_precision(labels):
             d, other = widened(d), widened(other)
             if processes() > 1:
-                d, labels = type(d)(*map(gather, d.arrays)), gather(labels)
-                other, of_other = type(other)(*map(gather, other.arrays)), gather(of_other)
+                d, labels = gathered(owner, d, labels)
+                other, of_other = gathered(owner, other, of_other, "reference")
             chosen = _chosen(owner, labels, of_other, reference is None, mined)
-            return self.between(d, other, chosen, seed)
+            for side in (d, other):
+                side.check_signs()
+            return required_finite(owner, self.between(d, other, chosen, seed), d, other)
 
     def between(self, d: D, other: D, chosen: Chosen, seed: int | None) -> Tensor:
         """The loss of the pairs of two sides that count."""

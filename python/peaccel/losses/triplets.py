@@ -28,11 +28,12 @@ from peaccel.losses._batch import (
     mean_of,
     on_gpu,
     require_pairs,
+    same_class_pairs,
     square_distances,
 )
 from peaccel.losses._between import Chosen, PairLoss, scored
 from peaccel.losses._directions import directions
-from peaccel.losses.base import Loss, require_kind, same_class_pairs
+from peaccel.losses.base import Loss, require_kind
 from peaccel.scores import Score
 
 __all__ = ["BayesianTriplet", "Triplet", "TripletRegression"]

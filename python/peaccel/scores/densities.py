@@ -94,8 +94,8 @@ mls = Score(
         log int N(z; mu1, var1) N(z; mu2, var2) dz = -1/2 sum [(mu1 - mu2)^2 / s + log s + log 2 pi]
 
     Von Mises-Fisher: ``log C(kappa1) + log C(kappa2) - log C(|kappa1 mu1 + kappa2 mu2|)``, log C as
-    `pe.special.vmf_log_norm`. A point has variance 0. Variances must be of the right scale (`pe.calibrate`), and a
-    sharp gallery item gains wherever it lies, which `llr` corrects.
+    `pe.special.vmf_log_norm`. A point has variance 0. Variances must be of the right scale (`pe.calibrate_variance`),
+    and a sharp gallery item gains wherever it lies, which `llr` corrects.
 
     References
     ----------

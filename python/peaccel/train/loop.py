@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from peaccel.distributions import Distribution
+from peaccel.losses.base import NotFiniteError
 from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training
 from peaccel.train.batch_sampling import Data, augmented, balanced, deliver, length, move, take
 from peaccel.train.checkpoint import Checkpointer, TrainingState
@@ -195,7 +196,7 @@ class _Run:
                 last = (at.batch + 1) % options.accumulate == 0 or at.batch + 1 == len(rows)
                 together = min(options.accumulate, len(rows) - at.batch // options.accumulate * options.accumulate)
                 with nullcontext() if last else accelerator.no_sync(module):
-                    accelerator.backward(report.add(module(batch, step), at, share) / together)
+                    accelerator.backward(report.add(module, batch, step, at, share) / together)
                 if last:
                     if schedule.clip is not None:
                         accelerator.clip_grad_norm_(module.parameters(), schedule.clip)
@@ -389,8 +390,13 @@ class _Report:
     unread: list[tuple[TrainingState, NDArray[np.int64], tuple[str, ...], Tensor]] = field(default_factory=list)
     since: float = field(default_factory=perf_counter)
 
-    def add(self, terms: dict[str, Tensor], at: TrainingState, rows: NDArray[np.int64]) -> Tensor:
+    def add(self, module: nn.Module, batch: Batch, step: Step, at: TrainingState, rows: NDArray[np.int64]) -> Tensor:
         """The loss of a step."""
+        try:
+            terms = module(batch, step)
+        except NotFiniteError as error:
+            self.read()
+            raise self._not_finite(str(error), at, rows) from None
         values = torch.stack(tuple(terms.values()))
         loss = values.sum()
         self.unread.append((at, rows, (*terms, "the sum"), torch.cat((values, loss[None])).detach()))
@@ -408,12 +414,12 @@ class _Report:
             total = terms.pop("the sum")
             if not total.isfinite():
                 bad = ", ".join(f"{name} is {x.item()}" for name, x in terms.items() if not x.isfinite()) or "the sum"
-                where = f"stage {self.stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1}"
-                where += f" (rows {rows[:4].tolist()} ...)"
-                raise FloatingPointError(
-                    f"fit: the loss is not finite: {bad} at {where}; the last epoch's state is kept"
-                )
+                raise self._not_finite(f"the loss is not finite: {bad}", at, rows)
             self.logger.step(terms, len(rows) * self.processes)
+
+    def _not_finite(self, what: str, at: TrainingState, rows: NDArray[np.int64]) -> FloatingPointError:
+        where = f"stage {self.stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {rows[:4].tolist()} ...)"
+        return FloatingPointError(f"fit: {what} at {where}; the last epoch's state is kept")
 
 
 def _check_labels(labels: NDArray[np.int64], items: int) -> None:

@@ -81,7 +81,7 @@ def remove_lines(path: Path, stage: str, epoch: int) -> None:
     while kept and _comes_again(lines[kept - 1], stage, epoch):
         kept -= 1
     if kept < len(lines):
-        with aside(path) as fresh:
+        with aside(path, follow=False) as fresh:
             fresh.write_text("".join(lines[:kept]), encoding="utf-8")
 
 

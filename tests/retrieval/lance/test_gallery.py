@@ -16,8 +16,10 @@ from items import make
 
 import peaccel as pe
 from peaccel._utils import atomic_files
+from peaccel._utils.atomic_files import temporary
 from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance import version_rows
+from peaccel.retrieval.lance.table import LanceTable
 
 Q, DIM = 5, 6
 SCORES = {
@@ -465,7 +467,7 @@ def test_verify_tells_a_damaged_file_from_a_damaged_fragment(gallery, tmp_path):
 def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
     gallery.search_exact(QUERIES, 1)
     folder = tmp_path / "g.lance" / "_peaccel"
-    old, young = folder / ".a-1-new.safetensors", folder / ".b-2-new.safetensors"
+    old, young = (temporary(folder / f"{24 * digit}.safetensors", "new") for digit in "ab")
     for path in (old, young):
         path.touch()
     os.utime(old, (0, 0))
@@ -479,6 +481,60 @@ def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
     gallery.delete([1])
     gallery.compact()
     assert len(pe.Gallery.open(folder.parent, version=gallery.version - 1)) == 90  # young versions stay
+
+
+def test_compaction_and_building_delete_nothing_of_others(gallery, tmp_path):
+    """Also where a folder of theirs is named for derived files."""
+    gallery = pe.Gallery.open(tmp_path / "g.lance", derived=tmp_path / "theirs")
+    gallery.search_exact(QUERIES, 1)
+    old = (0, 0)
+    theirs = ["model.safetensors", ".ssh/id", "index-1/text.md", f"{24 * '0'}.safetensors"]
+    theirs += [f"_peaccel/{name}" for name in ("model.safetensors", ".ssh/id", ".a-old.npz", "index-1/text.md")]
+    for name in theirs:
+        path = tmp_path / "theirs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("theirs")
+        os.utime(path, old)
+        os.utime(path.parent, old)
+    gallery.build_index("Flat")
+    gallery.delete([1])
+    gallery.compact(keep_days=0)
+    assert all((tmp_path / "theirs" / name).read_text() == "theirs" for name in theirs)
+    assert pickle.loads(pickle.dumps(gallery))._derived == gallery._derived == tmp_path / "theirs" / "_peaccel"
+
+
+def test_links_in_place_of_derived_files_are_not_followed(gallery, tmp_path):
+    gallery.search_exact(QUERIES, 1)
+    folder, theirs = tmp_path / "g.lance" / "_peaccel", tmp_path / "theirs"
+    (theirs / "index").mkdir(parents=True)
+    (theirs / "index" / "text.md").write_text("theirs")
+    (theirs / "model").write_text("theirs")
+    derived = derived_files(tmp_path / "g.lance")[0]
+    derived.unlink()
+    derived.symlink_to(theirs / "model")
+    (folder / "index-4").symlink_to(theirs / "index")
+    gallery = pe.Gallery.open(tmp_path / "g.lance")
+    gallery.search_exact(QUERIES, 1)
+    gallery.build_index("Flat")
+    assert not derived.is_symlink() and not (folder / "index-4").is_symlink()
+    (folder / "index-3").symlink_to(theirs / "index")
+    gallery.build_index("Flat")
+    folder.rename(theirs / "_peaccel")
+    folder.symlink_to(theirs)
+    with pytest.raises(ValueError, match=r"_peaccel: is a link, expected a folder of the gallery's own"):
+        pe.Gallery.open(tmp_path / "g.lance")
+    assert (theirs / "model").read_text() == (theirs / "index" / "text.md").read_text() == "theirs"
+    assert [path.name for path in (theirs / "index").iterdir()] == ["text.md"]
+
+
+def test_a_gallery_that_was_half_created_says_so(gallery, tmp_path):
+    LanceTable.create(str(tmp_path / "empty.lance"), gallery._table.dataset.to_table(), None, sync=False)
+    with pytest.warns(UserWarning, match=r"empty.lance: Gallery.create was interrupted before its first items"):
+        pe.Gallery.open(tmp_path / "empty.lance")
+    (tmp_path / "half.lance" / "_transactions").mkdir(parents=True)
+    (tmp_path / "half.lance" / "_versions").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"half.lance: no such gallery: Gallery.create was interrupted here"):
+        pe.Gallery.open(tmp_path / "half.lance")
 
 
 def test_a_torn_newest_version_is_named_and_the_others_open(gallery):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, prepared: Prepar
     except ValueError as error:
         raise ValueError(f"FaissReranker.save: {error}") from None
     safetensors = _safetensors()
-    with aside(folder) as fresh:
-        fresh.mkdir()
+    with aside(folder, folder=True) as fresh:
         faiss_index.write(indexed.index, fresh / INDEX)
         items = indexed.items
         assert isinstance(items, StoredItems)  # FAISS writes no index on a GPU
@@ -52,7 +50,6 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, prepared: Prepar
             safetensors.numpy.save_file(plain, fresh / ITEMS)
         except safetensors.SafetensorError as error:
             raise OSError(f"{folder / ITEMS}: cannot be written ({error})") from None
-        shutil.copymode(fresh / INDEX, fresh / ITEMS)  # safetensors makes files that only their owner can read
         gallery = items.gallery
         about = {
             "saved": "peaccel.FaissReranker",

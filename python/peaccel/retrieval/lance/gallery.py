@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from itertools import chain
@@ -31,7 +32,7 @@ from peaccel.scores import Score, named, spelled
 
 __all__ = ["Gallery"]
 
-DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset
+DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset or in another
 
 Progress: TypeAlias = Callable[[int], object] | None
 Known: TypeAlias = Literal["refuse", "skip", "replace"]  # what becomes of items whose ids are there already
@@ -118,7 +119,8 @@ class Gallery:
         items, ids, metadata, rows, progress
             As in `append`; at least one item.
         derived
-            The folder of derived files; by default one in the dataset's. Needed where that is in an object store.
+            The folder in which the folder of derived files is, ``_peaccel``; by default the dataset's. Needed where
+            that is in an object store.
         storage_options
             Keys and endpoints of an object store, as Lance takes them.
         sync
@@ -167,10 +169,19 @@ class Gallery:
             There is no gallery; Lance is not installed.
         ValueError
             No such version; one that is damaged; a dataset that `create` has not made.
+
+        Warns
+        -----
+        UserWarning
+            `create` was interrupted before its first commit of items.
         """
         uri, options = str(path), None if storage_options is None else dict(storage_options)
         folder = _derived_folder("Gallery.open", uri, derived)
-        return cls(LanceTable.open(uri, version, options, sync), folder, pinned=version is not None)
+        table = LanceTable.open(uri, version, options, sync)
+        if version is None and table.version == 1:  # which create makes, and the items the next
+            what = "Gallery.create was interrupted before its first items were there: append them, or remove the folder"
+            warnings.warn(f"{uri}: {what}", stacklevel=2)
+        return cls(table, folder, pinned=version is not None)
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -206,7 +217,7 @@ class Gallery:
 
     def __reduce__(self) -> tuple[Any, ...]:
         version = self.version if self._pinned else None
-        return _reopened, (self._table.uri, version, self._derived, self._table.options, self._table.sync)
+        return _reopened, (self._table.uri, version, self._derived.parent, self._table.options, self._table.sync)
 
     def info(self) -> GalleryInfo:
         """Description of the gallery: path, version, items, columns, fragments, derived files and index."""
@@ -722,7 +733,10 @@ class Gallery:
 def _derived_folder(owner: str, uri: str, derived: PathLike | None) -> Path:
     if derived is None and not lance_table.is_local(uri):
         raise ValueError(f"{owner}: derived is None, expected a folder on this machine beside {uri}")
-    return Path(uri, DERIVED) if derived is None else Path(derived)
+    folder = Path(uri if derived is None else derived, DERIVED)
+    if folder.is_symlink():
+        raise ValueError(f"{folder}: is a link, expected a folder of the gallery's own; derived can name another place")
+    return folder
 
 
 def _reopened(uri: str, version: int | None, derived: Path, options: dict[str, str] | None, sync: bool) -> Gallery:

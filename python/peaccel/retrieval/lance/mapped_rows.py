@@ -6,16 +6,16 @@ change, neither do these files; which rows are there depends on the version, and
 
 from __future__ import annotations
 
-import shutil
-import time
+import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from peaccel._utils.atomic_files import sweep_temporary
 from peaccel.distributions import Distribution
 from peaccel.io import from_arrow, to_state
 from peaccel.io._stored_arrays import in_safetensors, new_safetensors
@@ -28,7 +28,7 @@ __all__ = ["MappedRows", "damage", "mapped", "named", "sweep", "writable"]
 
 SUFFIX = ".safetensors"
 CHECKSUM = "crc32"  # the name of an array of one number, the checksum of the others
-ABANDONED = 3600.0  # seconds after which a file that is being written is taken for one of a process that was killed
+WRITTEN = re.compile(rf"[0-9a-f]{{24}}{re.escape(SUFFIX)}")  # names of files that are written here
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -93,16 +93,14 @@ def damage(folder: Path, table: LanceTable, fragment: Any) -> str:
 
 
 def sweep(folder: Path, fragments: list[Any]) -> None:
-    """Delete the files of other fragments, and what killed processes have left."""
-    kept, abandoned = {_path(folder, fragment) for fragment in fragments}, time.time() - ABANDONED
-    for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(".*")):
-        try:
-            if path.name.startswith(".") and path.stat().st_mtime < abandoned:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            elif not path.name.startswith(".") and path not in kept:
+    """Delete the files of other fragments, and what killed processes have left; nothing of another name."""
+    kept = {_path(folder, fragment) for fragment in fragments}
+    for path in folder.glob(f"*{SUFFIX}"):
+        if WRITTEN.fullmatch(path.name) and path not in kept:
+            with suppress(OSError):  # another process has deleted it, or has it open where that forbids to
                 path.unlink()
-        except OSError:  # another process has deleted it, or has it open where that forbids to
-            continue
+    if folder.is_dir():
+        sweep_temporary(folder)
 
 
 def _path(folder: Path, fragment: Any) -> Path:

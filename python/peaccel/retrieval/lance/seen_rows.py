@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from peaccel._utils.atomic_files import aside
+from peaccel._utils.atomic_files import aside, temporary
 from peaccel.distributions import Distribution, concat
 from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss.indexed_items import AllowedItems, Indexed
@@ -81,8 +81,7 @@ class SeenRows(NamedTuple):
             **about_features(self.vectors.features),
         }
         arrays = arrays_of_features(self.vectors.features)
-        with aside(folder) as fresh, writable(folder):
-            fresh.mkdir()
+        with writable(folder), aside(folder, folder=True, follow=False) as fresh:
             faiss_index.write(self.index, fresh / INDEX)
             np.savez(fresh / ROWS, rows=self.rows, ids=self.ids, about=np.array(json.dumps(about)), **arrays)
             (fresh / SUMS).write_text(json.dumps({name: checksum(fresh / name) for name in (INDEX, ROWS)}))
@@ -148,13 +147,13 @@ class SeenRows(NamedTuple):
 
 
 def remove(folder: Path) -> None:
-    """Remove what `write` has saved, so that no part of it is ever taken for all."""
-    gone = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:12]}-old")
-    try:
+    """Remove what `write` has saved, so that no part of it is ever taken for all; a folder with other files stays."""
+    gone = temporary(folder, "old")
+    with suppress(OSError):  # another process was first
+        if folder.is_symlink() or not {path.name for path in folder.iterdir()} <= {INDEX, ROWS, SUMS}:
+            return
         folder.rename(gone)
-    except OSError:  # another process was first
-        return
-    shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def is_damaged(folder: Path) -> bool:

@@ -84,8 +84,10 @@ class LanceTable:
     def open(cls, uri: str, version: int | None, options: dict[str, str] | None, sync: bool) -> LanceTable:
         """A version of a dataset, by default the newest."""
         lance = _lance()
-        if is_local(uri) and not os.path.isdir(os.path.join(uri, "_versions")):
-            raise FileNotFoundError(f"{uri}: no such gallery")
+        if is_local(uri) and not any(Path(uri, "_versions").glob("*")):
+            begun = os.path.isdir(uri) and {*os.listdir(uri)} & {*WRITTEN, *COMMITTED}
+            what = ": Gallery.create was interrupted here; remove the folder and create it again" if begun else ""
+            raise FileNotFoundError(f"{uri}: no such gallery{what}")
         try:
             dataset = lance.dataset(uri, version=version, storage_options=options)
             schema = dataset.schema

@@ -220,7 +220,7 @@ def map_parts(
     call, about = folder / "step.txt", f"{getattr(step, '__qualname__', step)} {texts!r}\n"
     if call.exists() and call.read_text() != about:
         raise ValueError(f"map_parts: {folder} holds parts of {call.read_text().strip()}, expected {about.strip()}")
-    with aside(call) as fresh:
+    with aside(call, follow=False) as fresh:
         fresh.write_text(about)
     pairs = zip(parts, targets, strict=True)
     todo = [{"part": str(Path(part).absolute()), "target": str(x.absolute())} for part, x in pairs if not x.exists()]
