@@ -277,6 +277,7 @@ class StoredItems:
             raise ValueError(f"{owner}: items have dtype {dtype}, expected {stored} like gallery")
         items = items.detach()
         items.check_rows()
+        items.check_finite(owner, "items")
         return converted(items, dtype_name(like.mu))
 
     def checked_ids(self, owner: str, ids: Array, size: int | None = None) -> Ids:
