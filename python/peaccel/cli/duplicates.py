@@ -55,6 +55,8 @@ class Duplicates:
     """The result of pe.fit_plda, as pe.io.write_fit writes it: items are its normals, in place of --score."""
     ids: Path | None = None
     """The ids of the items, int [N] or strings, none twice: a file as 'peaccel search' takes it."""
+    skip_bad: bool = False
+    """Leave out items that are NaN or null, and say which."""
     most: int = MOST
     """How many pairs may be found; where there are more it is an error."""
 
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError("expected exactly one of --above and --accept")
     check_files([(task.out, SUFFIXES)], inputs_of(task))
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
-    shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids")}
+    shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids", "skip_bad")}
     inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared))
     if accept is not None:
         if accept.confidence != "score":

@@ -207,9 +207,14 @@ def _csv(path: Path) -> Any:
     """The table of a .csv file; texts such as "[0.1, 0.2]", as pandas writes lists, become lists."""
     from pyarrow import csv
 
-    table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
+    table = csv.read_csv(
+        path,
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True),
+    )
     for place, column in enumerate(table.columns):
-        if str(column.type) == "string" and len(column) and str(column[0]).startswith("["):
+        first = column.drop_null()[:1].to_pylist() if str(column.type) == "string" else []
+        if first and first[0].startswith("["):
             rows = [None if text is None else _numbers_in(text) for text in column.to_pylist()]
             table = table.set_column(place, table.column_names[place], arrow().array(rows))
     return table

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -111,6 +111,10 @@ class LanceTable:
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(self.dataset.schema.names)
+
+    def versions(self) -> list[tuple[int, datetime]]:
+        """The numbers of all versions, ascending, and when each was committed."""
+        return sorted((int(x["version"]), x["timestamp"]) for x in self.dataset.versions())
 
     def __len__(self) -> int:
         """Count the items that are there."""
@@ -238,6 +242,12 @@ class LanceTable:
         """The version with large fragments in place of small ones, without deleted rows."""
         dataset = self.newest().dataset
         dataset.optimize.compact_files()
+        return self._now(dataset)
+
+    def restored(self) -> LanceTable:
+        """The version whose rows are those of this one, after all others."""
+        dataset = _lance().dataset(self.uri, version=self.version, storage_options=self.options)
+        dataset.restore()
         return self._now(dataset)
 
     def _now(self, dataset: Any) -> LanceTable:
