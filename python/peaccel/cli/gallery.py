@@ -123,7 +123,7 @@ class Restore(Kept):
 
 @dataclass(frozen=True, kw_only=True)
 class Compact(Kept):
-    """What to keep."""
+    """How long versions are kept."""
 
     keep_days: float = 14.0
     """Versions younger than this stay. With 0 nobody else may be changing the gallery."""

@@ -543,10 +543,13 @@ def test_an_earlier_version_is_restored_as_a_new_one(tmp_path):
     gallery.append(more, np.arange(40, 60))
     gallery.upsert(more[:5], np.arange(5))
     gallery.build_index("Flat")
+    shutil.copytree(tmp_path / "g.lance" / "_peaccel", tmp_path / "elsewhere")
     gallery.restore(1)
     assert gallery.version == 4 and [number for number, _ in gallery.versions()] == [1, 2, 3, 4]
     expected = pe.search(more, items, 5)
-    for found in (gallery.search_exact(more, 5), gallery.search(more, 5), other.search_exact(more, 5)):
+    stale = pe.Gallery.open(tmp_path / "g.lance", derived=tmp_path / "elsewhere")  # which has the index still
+    assert gallery.info()["index"] is None and stale.info()["index"] == "Flat of version 3"
+    for found in (gallery.search_exact(more, 5), stale.search(more, 5), other.search_exact(more, 5)):
         assert (found.ids == expected.ids).all() and (found.scores == expected.scores).all()
     assert gallery.verify() == [] and other.refresh().version == 4
     gallery.append(more, np.arange(40, 60))

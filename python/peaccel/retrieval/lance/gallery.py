@@ -334,6 +334,8 @@ class Gallery:
     def restore(self, version: int) -> None:
         """Make the items of an earlier version those of the newest, in one commit; later versions stay as they are.
 
+        An index of a later version is removed, since it knows items as they are no more.
+
         Parameters
         ----------
         version
@@ -356,6 +358,10 @@ class Gallery:
         self._require_newest("Gallery.restore")
         earlier = LanceTable.open(self._table.uri, version, self._table.options, self._table.sync)
         self._commit("Gallery.restore", lambda _: (earlier.restored(), None))
+        for number in self._indexes():
+            if number > version:
+                seen_rows.remove(self._index_folder(number))
+        self._seen = None
 
     def compact(self, keep_days: float = 14.0) -> None:
         """Rewrite small fragments as large ones without deleted rows, and delete what nobody needs any more.
