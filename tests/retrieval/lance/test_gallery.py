@@ -543,7 +543,7 @@ def test_an_earlier_version_is_restored_as_a_new_one(tmp_path):
     gallery.append(more, np.arange(40, 60))
     gallery.upsert(more[:5], np.arange(5))
     gallery.build_index("Flat")
-    shutil.copytree(tmp_path / "g.lance" / "_peaccel", tmp_path / "elsewhere")
+    shutil.copytree(tmp_path / "g.lance" / "_peaccel", tmp_path / "elsewhere" / "_peaccel")
     gallery.restore(1)
     assert gallery.version == 4 and [number for number, _ in gallery.versions()] == [1, 2, 3, 4]
     expected = pe.search(more, items, 5)
@@ -582,6 +582,11 @@ def test_a_bit_flipped_in_what_lance_does_not_check_is_found(tmp_path):
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
     assert pe.Gallery.open(tmp_path / "g.lance").verify() == []
+    for _ in range(2):  # in the place of a gallery whose derived files are still there
+        shutil.rmtree(tmp_path / "h.lance", ignore_errors=True)
+        items = pe.Point(np.random.default_rng().normal(size=(9, DIM)))
+        pe.Gallery.create(tmp_path / "h.lance", items, np.arange(9), derived=tmp_path / "derived")
+        assert pe.Gallery.open(tmp_path / "h.lance", derived=tmp_path / "derived").verify() == []
     shutil.rmtree(tmp_path / "g.lance" / "_peaccel")  # derived files can be deleted
     assert len(pe.Gallery.open(tmp_path / "g.lance")) == 70
 

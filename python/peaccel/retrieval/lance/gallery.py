@@ -439,7 +439,8 @@ class Gallery:
     def _commit(self, owner: str, change: Callable[[LanceTable], tuple[LanceTable, T]]) -> T:
         """Commit a change, keep its checksums and go on to it."""
         table, result = self._table.changed(owner, change)
-        commit_checksums.record(self._derived, table)
+        if table.is_new:
+            commit_checksums.record(self._derived, table)
         return self._go_on(table, result)
 
     def _go_on(self, table: LanceTable, result: T) -> T:

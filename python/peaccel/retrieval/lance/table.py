@@ -65,6 +65,7 @@ class LanceTable:
 
     def __init__(self, dataset: Any, uri: str, options: dict[str, str] | None, sync: bool) -> None:
         self.dataset, self.uri, self.options, self.sync = dataset, uri, options, sync
+        self.is_new = False  # whether this object has committed it
 
     @classmethod
     def create(cls, uri: str, rows: Any, options: dict[str, str] | None, sync: bool) -> LanceTable:
@@ -251,7 +252,9 @@ class LanceTable:
         return self._now(dataset)
 
     def _now(self, dataset: Any) -> LanceTable:
-        return LanceTable(dataset, self.uri, self.options, self.sync)
+        table = LanceTable(dataset, self.uri, self.options, self.sync)
+        table.is_new = True
+        return table
 
     def clean(self, keep: timedelta) -> None:
         """Delete versions that are older, and files that no version has."""
