@@ -223,7 +223,7 @@ OF_ARRAYS = "--queries q.npz --gallery g.npz --query-labels q-labels.npy --galle
     ],
 )
 def test_labels_are_columns_of_the_same_table(here, capsys, monkeypatch, command, tables, arrays, written):
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 20)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 20)
     for files, out in ((tables, "of-tables"), (arrays, "of-arrays")):
         code, _, err = run(capsys, f"{command} {files} --out {out}")
         assert code == 0, err

@@ -13,7 +13,7 @@ from peaccel._utils.suggestions import require_classes
 
 __all__ = ["alike", "classes_of", "of_one_kind", "plain", "truths"]
 
-NO, YES = "0 0.0 false no nontarget", "1 1.0 true yes target"
+NO, YES = "0 0.0 false n no nontarget", "1 1.0 true y yes target"
 WORDS = {word: value for value, words in ((False, NO), (True, YES)) for word in words.split()}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from peaccel import io, scores
 from peaccel._utils import options
 from peaccel._utils.progress_bar import ProgressBar
-from peaccel._utils.suggestions import unknown
+from peaccel._utils.suggestions import printable, unknown
 from peaccel.cli._fitted_files import read_fit
 from peaccel.cli._outputs import check_files
 from peaccel.cli._tables import print_table
@@ -232,7 +232,7 @@ def _verify(task: Kept) -> None:
     with ProgressBar("reading the gallery"):
         found = gallery.verify()
     for line in found:
-        print(line)
+        print(printable(line))
     if found:
         raise ValueError(f"{task.gallery}: {len(found)} things are wrong")
     print(f"{task.gallery}: version {gallery.version} is as it was written, as far as can be told")
