@@ -69,6 +69,10 @@ SMALL_FILES = {
             p, offsets=[0, *[30_000] * 30_000], scores=np.ones(30_000), ids=np.arange(30_000)
         ),
     ),
+    "repeated.parquet": (
+        lambda p: io.read_labels(f"{p}:label"),
+        lambda p: parquet.write_table(pa.table({"label": [LONG] * 4000}), p),
+    ),
     "constant.parquet": (
         lambda p: io.read_labels(f"{p}:label"),
         lambda p: parquet.write_table(pa.table({"label": np.zeros(10**8, np.int64)}), p),

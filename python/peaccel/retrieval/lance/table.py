@@ -164,7 +164,7 @@ class LanceTable:
         self, filter: str | None = None, fragments: Sequence[Any] | None = None
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The addresses of rows that are there: the fragment's number times 2^32, and the place in the fragment."""
-        with _one_line(f"Gallery: filter {filter!r}"):
+        with _one_line(f"{self.uri}: version {self.version}" if filter is None else f"Gallery: filter {filter!r}"):
             found = self.dataset.scanner(columns=["_rowaddr"], filter=filter, fragments=fragments).to_table()
         return np.asarray(found.column("_rowaddr").to_numpy().astype(np.int64))
 
