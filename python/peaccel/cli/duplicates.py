@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,6 +17,7 @@ from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.cli._search_files import SearchFiles, SearchInputs, read
 from peaccel.fits.records import Selection, Threshold
 from peaccel.io._array_files import write, write_table, write_text
+from peaccel.io._text_columns import csv_text
 from peaccel.retrieval.duplicates import duplicates
 from peaccel.retrieval.search_above import MOST
 
@@ -108,8 +107,4 @@ def _write(path: Path, pairs: dict[str, Any]) -> None:
     elif path.suffix == ".parquet":
         write_table(path, SUFFIXES, pairs)
     else:
-        text = StringIO()
-        lines = csv.writer(text, delimiter=DELIMITERS[path.suffix], lineterminator="\n")
-        lines.writerow(pairs)
-        lines.writerows(zip(*(x.tolist() for x in pairs.values()), strict=True))
-        write_text(path, SUFFIXES, text.getvalue())
+        write_text(path, SUFFIXES, csv_text([*pairs], [*pairs.values()], DELIMITERS[path.suffix]))
