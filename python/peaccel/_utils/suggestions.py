@@ -16,10 +16,13 @@ LISTED = 50
 """How many names a message may list where none is near; of more the nearest is named in any case."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """A message such as "unknown score 'mlx'; did you mean 'mls'?", or one that lists the names where none is near."""
+def unknown(what: str, name: str, known: Iterable[str], nearness: float = 0.4) -> str:
+    """A message such as "unknown score 'mlx'; did you mean 'mls'?", or one that lists the names where none is near.
+
+    `nearness`, 0 .. 1, is how near a name must be, such as .75 for a slip of the finger.
+    """
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4 if len(names) <= LISTED else 0)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=nearness if len(names) <= LISTED else 0)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names) or 'none'}"
     return f"unknown {what} {name!r}; {hint}"
 

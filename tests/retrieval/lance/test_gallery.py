@@ -549,6 +549,32 @@ def test_a_gallery_that_was_half_created_says_so(tmp_path):
         pe.Gallery.open(tmp_path / "half.lance")
 
 
+def test_an_earlier_version_is_restored_as_a_new_one(tmp_path):
+    """With the index of a version that is newer than what comes back, and beside a gallery that stays at another."""
+    rng = np.random.default_rng(0)
+    items, more = (pe.Point(rng.normal(size=(count, DIM))) for count in (40, 20))
+    gallery = pe.Gallery.create(tmp_path / "g.lance", items, np.arange(40))
+    other = pe.Gallery.open(tmp_path / "g.lance")
+    gallery.append(more, np.arange(40, 60))
+    gallery.upsert(more[:5], np.arange(5))
+    gallery.build_index("Flat")
+    shutil.copytree(tmp_path / "g.lance" / "_peaccel", tmp_path / "elsewhere" / "_peaccel")
+    gallery.restore(1)
+    assert gallery.version == 4 and [number for number, _ in gallery.versions()] == [1, 2, 3, 4]
+    expected = pe.search(more, items, 5)
+    stale = pe.Gallery.open(tmp_path / "g.lance", derived=tmp_path / "elsewhere")  # which has the index still
+    assert gallery.info()["index"] is None and stale.info()["index"] == "Flat of version 3"
+    for found in (gallery.search_exact(more, 5), stale.search(more, 5), other.search_exact(more, 5)):
+        assert (found.ids == expected.ids).all() and (found.scores == expected.scores).all()
+    assert gallery.verify() == [] and other.refresh().version == 4
+    gallery.append(more, np.arange(40, 60))
+    assert len(gallery) == 60 and len(pe.Gallery.open(tmp_path / "g.lance", version=3)) == 60
+    with pytest.raises(ValueError, match="version 9 cannot be opened"):
+        gallery.restore(9)
+    with pytest.raises(ValueError, match=r"^Gallery.restore: the gallery was opened at version 3, expected the newest"):
+        pe.Gallery.open(tmp_path / "g.lance", version=3).restore(1)
+
+
 def test_a_bit_flipped_in_what_lance_does_not_check_is_found(tmp_path):
     """Of deletion files and the newest manifest, by verify and where a gallery is opened or goes on."""
     items = pe.Point(np.random.default_rng(0).normal(size=(100, DIM)))
@@ -571,6 +597,11 @@ def test_a_bit_flipped_in_what_lance_does_not_check_is_found(tmp_path):
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
     assert pe.Gallery.open(tmp_path / "g.lance").verify() == []
+    for _ in range(2):  # in the place of a gallery whose derived files are still there
+        shutil.rmtree(tmp_path / "h.lance", ignore_errors=True)
+        items = pe.Point(np.random.default_rng().normal(size=(9, DIM)))
+        pe.Gallery.create(tmp_path / "h.lance", items, np.arange(9), derived=tmp_path / "derived")
+        assert pe.Gallery.open(tmp_path / "h.lance", derived=tmp_path / "derived").verify() == []
     shutil.rmtree(tmp_path / "g.lance" / "_peaccel")  # derived files can be deleted
     assert len(pe.Gallery.open(tmp_path / "g.lance")) == 70
 
