@@ -171,7 +171,7 @@ def evaluate(
         every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2), seed=seed))
         of_asked = of_pairs("evaluate", queries, items, asked, score)
         warn_if_reversed("evaluate", f"scores {score.label}", of_asked, same)
-        verifications.append(pair_rates(of_asked, same, of_both, costs, score.name == "llr"))
+        verifications.append(pair_rates(of_asked, same, of_both, costs, score.name == "llr", seed))
     warn_of_copies("evaluate", queries, gallery, every[0].best)
     warn_of_ties("evaluate", named, every)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)

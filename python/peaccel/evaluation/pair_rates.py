@@ -190,7 +190,7 @@ def pair_rates(
     resamples: Resamples | None,
     costs: Costs,
     ratios: bool,
-    seed: int = 0,
+    seed: int,
 ) -> dict[str, Any]:
     """The fields of `PairRates`, with intervals over draws of the pairs' clusters, or of pairs one by one."""
     metrics = {name: column.pairs for name, column in columns(PairRates).items() if column.pairs is not None}
