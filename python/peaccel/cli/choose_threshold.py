@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +18,7 @@ from peaccel._utils import options
 from peaccel.cli._fitted_files import NormFiles, read_fit
 from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, scored_by, sides
 from peaccel.cli._outputs import outputs, save_numbers
+from peaccel.cli._shares import share
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
     named = {name: getattr(task, name) for name in ("wrong", "fpir", "far", "p_target")}
     asked = {name: f"--{name.replace('_', '-')}" for name, text in named.items() if text is not None}
     alphas = {
-        name: text if isinstance(text, float) else float(_share(asked[name][2:], text))
+        name: text if isinstance(text, float) else float(share(asked[name][2:], text))
         for name, text in named.items()
         if text is not None
     }
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError(f"expected one target, found {' and '.join(asked.values())}")
     if "p_target" not in alphas and (task.c_miss, task.c_fa) != (1, 1):
         raise ValueError("--c-miss and --c-fa go with --p-target")
-    delta = float(1 - _share("certainty", task.certainty))
+    delta = float(1 - share("certainty", task.certainty))
     task.check_norm()
     names = "threshold.json", "report.html", "accept.json", "centre.json"
     numbers, page, accept, centre = outputs(task.out, task, *names)
@@ -240,14 +240,3 @@ def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     if found.accept is not None and found.accept.of_classes:
         flags += ["--gallery-labels", str(task.gallery_labels or task.labels)]
     return f"peaccel search {shlex.join(flags)} --queries ... --out ..."
-
-
-def _share(name: str, text: str) -> Decimal:
-    """A share between 0 and 1 as it is written, in per cent or not."""
-    try:
-        number = Decimal(text.strip().removesuffix("%").strip()) / (100 if text.strip().endswith("%") else 1)
-    except InvalidOperation:
-        number = Decimal("nan")
-    if number.is_nan() or not 0 < number < 1:
-        raise ValueError(f"--{name} is {text!r}, expected a share between 0 and 1, such as 1% or 0.01")
-    return number

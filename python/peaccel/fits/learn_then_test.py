@@ -147,7 +147,7 @@ def tested(
     """The threshold of `learn_then_test`, called by an owner, who may have been told already of reversed scores."""
     seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
-    confidence, known = _of_ranking(owner, "confidence", confidence)
+    confidence, known = of_ranking(owner, "confidence", confidence)
     sure = checked_numbers(owner, "confidence", confidence, above="no answer was found, or no threshold accepts it")
     sure = bounded(sure, _dtype_of(confidence))
     wrong = ~flags(owner, "correct", correct, (len(sure),))
@@ -251,7 +251,7 @@ def limit_false_matches(
     require_shares(owner, alpha=alpha, delta=delta)
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")
-    scores, known = _of_ranking(owner, "scores", scores)
+    scores, known = of_ranking(owner, "scores", scores)
     found = bounded(checked_numbers(owner, "scores", scores), _dtype_of(scores))
     if groups is not None and each == "one":
         found = found[one_of_each(owner, "groups", groups, len(found), seed)]
@@ -343,7 +343,7 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 # -- what is given -----------------------------------------------------------------------------------------------------
 
 
-def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
+def of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
     """The best scores of a ranking, and what they are scores of; other numbers as they are."""
     if not hasattr(x, "scores"):
         return x, {}
