@@ -318,6 +318,7 @@ EVALUATION = [
         {"far": 0.4, "seed": 3}),
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "p_target": 0.3},
         {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
+    Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
     Row(evaluation.simultaneous_intervals, {"values": np.c_[SURE, QUALITY], "clusters": CLASSES},
         {"level": 0.5, "seed": 1}),
