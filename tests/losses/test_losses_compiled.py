@@ -55,7 +55,7 @@ UNEVEN = torch.tensor([4, 0, 4, 7, 0, 4, 1])
 )
 def test_scores_of_classes_of_any_size_compiled(make, kind):
     loss = make()
-    mu = torch.randn(len(UNEVEN), 5, generator=torch.Generator().manual_seed(1))
+    mu = torch.nn.functional.normalize(torch.randn(len(UNEVEN), 5, generator=torch.Generator().manual_seed(1)))
     leaves = [mu.requires_grad_(), (mu.detach().norm(dim=1) + 0.2).requires_grad_(), *loss.parameters()]
 
     def of():

@@ -23,9 +23,9 @@ from peaccel._utils import config
 from peaccel.data import READERS
 from peaccel.data.images import ImageRows
 from peaccel.methods.method import Schedule
-from peaccel.train import checkpoint, evaluation, recipes, runs, sources, tuning
+from peaccel.train import checkpoint, evaluation, recipes, resuming, runs, sources, tuning
 from peaccel.train import folder as folder_of_run
-from peaccel.train.resuming import digest_of_items
+from peaccel.train.resuming import digest_of_images, digest_of_items
 from peaccel.train.sources import Items
 
 CLASSES, EACH, WIDTH = 12, 6, 10
@@ -364,6 +364,27 @@ def test_images_are_the_same_in_another_folder():
     assert len({digest(*paths), digest(*paths[::-1]), digest(*paths, labels=labels[::-1].copy())}) == 3
 
 
+def test_images_that_have_changed_are_others(tmp_path, monkeypatch):
+    paths = [str(tmp_path / f"{i}.ppm") for i in range(9)]
+    for i, path in enumerate(paths):
+        Path(path).write_bytes(bytes([i]) * (20 + i))
+    items = Items(ImageRows(paths), np.arange(9))
+    before = digest_of_images(items)
+    os.utime(paths[0], (0, 0))
+    assert digest_of_images(items) == before and digest_of_images(None) is None
+    assert digest_of_images(Items(torch.zeros(9, 2), np.arange(9))) is None
+    for i in (0, 4, 8):  # pixels alone
+        old = Path(paths[i]).read_bytes()
+        Path(paths[i]).write_bytes(old[:-1] + b"x")
+        assert digest_of_images(items) != before
+        Path(paths[i]).write_bytes(old)
+    assert digest_of_images(items) == before
+    monkeypatch.setattr(resuming, "READ", 2)  # of more images, sizes of all and some whole
+    before = digest_of_images(items)
+    Path(paths[7]).write_bytes(b"another size")
+    assert digest_of_images(items) != before
+
+
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '{"method": "cosface"}'])
 def test_a_damaged_record_is_named(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
@@ -408,6 +429,8 @@ def test_a_resumed_run_writes_through_no_link(parts, tmp_path):
         ({"features": 10**12}, r"run\.json: is not the record of a run"),
         ({"settings": {"dim": 10**12}}, r"model\.safetensors: .* has shape"),
         ({"settings": {"dim": 10**30}}, r"run\.json: makes no model"),
+        ({"run": {"workers": 10**9}}, r"run\.json: workers: .*<= 1024"),
+        ({"run": {"threads": 10**9}}, r"run\.json: threads: .*<= 1024"),
         ({"classes": -1}, r"run\.json: is not the record of a run"),
     ],
 )

@@ -195,7 +195,7 @@ class PairLoss(Loss[D]):
                 d, labels = gathered(owner, d, labels)
                 other, of_other = gathered(owner, other, of_other, "reference")
             for side in (d, other):
-                side.check_signs()
+                side.check_rows()
             sides = None if reference is None else (other, of_other)
             if mined is not None:
                 _check_mined(owner, mined, len(labels), len(of_other))

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from peaccel._utils.arrays import Array, is_torch, is_traced
 from peaccel.ops import _autograd, _cpu, _cuda, _numpy
 from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, records
@@ -71,7 +73,7 @@ class Kernels(NamedTuple):
 
 def kernels_of(x: Array) -> Kernels:
     """The kernels for arrays like x; torch's operators where torch.compile traces it, which cost time elsewhere."""
-    if not is_torch(x):
+    if isinstance(x, np.ndarray):
         return _HOST
     if is_traced(x):
         return _TRACED

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from peaccel.distributions import Distribution
 from peaccel.losses._batch import known_on_host, sent
 from peaccel.losses.base import NotFiniteError
-from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training
+from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training, UpTo1024
 from peaccel.train.batch_sampling import Data, augmented, balanced, deliver, length, move, take
 from peaccel.train.checkpoint import Checkpointer, TrainingState
 from peaccel.train.diagnostics import EPOCHS, Movement, probe_rows, signs
@@ -58,7 +58,7 @@ class Options:
     """Epochs without a better validation after which a stage ends; None for never."""
     accumulate: AtLeast1 = 1
     """Batches whose gradients make one step."""
-    workers: AtLeast0 = 0
+    workers: UpTo1024 = 0
     """Processes that prepare images."""
     resume: bool = False
     """Go on from the folder's state.safetensors, if there is one."""
