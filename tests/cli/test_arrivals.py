@@ -73,7 +73,7 @@ LLR = pe.scores.llr(prior_mean=PRIOR.mean, prior_var=PRIOR.var)
 def here(tmp_path, monkeypatch):
     """A folder, the current one, of all files."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
     monkeypatch.setattr(report, "write", lambda page, title, sections: None)  # it takes a second to draw
     for name, d in (("q", QUERIES), ("g", GALLERY), ("novel", NOVEL)):
         io.write_distribution(f"{name}.npz", d)

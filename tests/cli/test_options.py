@@ -17,6 +17,7 @@ import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
+from peaccel.cli.check_answers import CheckAnswers
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
@@ -43,6 +44,7 @@ KINDS = {
     "evaluate": [Evaluate],
     "choose-score": [ChooseScore],
     "choose-threshold": [ChooseThreshold],
+    "check-answers": [CheckAnswers],
     "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
@@ -55,6 +57,7 @@ MEANINGS = {
     "backbone": "timm",
     "begin": "start from",
     "calibration": "pe.calibrate_variance",
+    "certainty": "How surely",
     "coords": "where they were taken",
     "coords_metric": "degrees",
     "covariates": "[Mm]easurements of the items",
@@ -91,6 +94,7 @@ MEANINGS = {
     "tensorboard": "TensorBoard",
     "threads": "Threads",
     "weights": "backbone",
+    "wrong": "[Tt]he target",
     "workers": "Processes that prepare",
     "ids": "ids",
     "k": "How many",

@@ -126,6 +126,7 @@ def test_directions_stay_of_unit_length(dim, dtype, library):
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
+@pytest.mark.usefixtures("unlooked")
 def test_rows_that_are_no_directions_stay_what_they_are(dtype):
     mu = np.zeros((5, 3), np.float32)
     mu[1], mu[2, 1], mu[3, 0], mu[4] = np.nan, np.inf, 1.0, [0.6, 0.0, -0.8]

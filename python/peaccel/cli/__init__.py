@@ -40,6 +40,7 @@ COMMANDS = (
     "evaluate",
     "choose-score",
     "choose-threshold",
+    "check-answers",
     "search",
     "duplicates",
     "rerank",

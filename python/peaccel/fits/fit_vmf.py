@@ -14,16 +14,20 @@ from peaccel._utils.arrays import (
     KindT,
     Numpy,
     as_array,
+    as_numpy,
     cast,
     is_torch,
     namespace,
     quiet,
+    require_finite,
     require_same_kind,
+    widened,
 )
 from peaccel._utils.labels import plain
 from peaccel.distributions import VonMisesFisher
 from peaccel.distributions._numerics import double, ratio_dx
 from peaccel.distributions.checks import compute_dtype, order
+from peaccel.distributions.classes import is_readable, require_unit
 from peaccel.distributions.fuse import Groups, group_rows, group_sum, unit
 from peaccel.ops import bessel
 
@@ -100,6 +104,10 @@ def fit_vmf(z: Any, *, weights: Any = None, groups: ArrayLike | None = None, nam
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         raise ValueError(f"fit_vmf: z has shape {shape}, expected (N, D) with N >= 1 and D >= 2")
     xp = namespace(rows)
+    if is_readable(rows):
+        found = as_numpy(widened(rows))
+        require_finite("fit_vmf", "z", found)
+        require_unit("fit_vmf", "z", found)
     w = None
     if weights is not None:
         numbers = as_array(weights, "fit_vmf", "weights", like=rows)

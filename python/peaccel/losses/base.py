@@ -75,7 +75,7 @@ class Loss(nn.Module, Generic[D]):
             d = widened(d)
             if self.across and processes() > 1:
                 d, labels = gathered(owner, d, labels)
-            d.check_signs()
+            d.check_rows()
             return required_finite(owner, self.loss(d, labels, seed), d)
 
     def loss(self, d: D, labels: Tensor, seed: int | None) -> Tensor:

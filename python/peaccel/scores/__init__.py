@@ -39,10 +39,11 @@ def named(score: str | Score | None, *sides: Any) -> Score:
     """
     if score is not None:
         return get(score)
+    points = len(sides) > 0
     for side in sides:
         if isinstance(prepared := getattr(side, "score", None), Score):
             return prepared
-    points = len(sides) > 0 and all(getattr(side, "kind", None) == "point" for side in sides)
+        points = points and getattr(side, "kind", None) == "point"
     return SCORES["cosine" if points else "mls"]
 
 

@@ -485,7 +485,7 @@ class ShardedGallery:
     def _candidates(self, queries: Items, candidates: Any) -> NDArray[Any]:
         """The candidates [Q, K] as int64, or as strings where ids are these."""
         if self._no_ids is None or self._no_ids.dtype.kind != "U":
-            return np.asarray(checked_candidates(self.score.name, queries.mu, candidates))
+            return np.asarray(checked_candidates(self.score.name, queries, candidates))
         found = np.asarray(candidates)
         if found.ndim != 2 or len(found) != len(queries) or found.dtype.kind != "U":
             got, expected = f"shape {found.shape} and dtype {found.dtype}", f"strings ({len(queries)}, K)"
