@@ -6,6 +6,7 @@ import pickle
 import re
 import shutil
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import faiss
@@ -18,8 +19,8 @@ from items import make
 import peaccel as pe
 from peaccel._utils import atomic_files
 from peaccel._utils.atomic_files import temporary
+from peaccel.retrieval.lance import mapped_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
-from peaccel.retrieval.lance import version_rows
 
 Q, DIM = 5, 6
 SCORES = {
@@ -721,3 +722,26 @@ def test_a_commit_names_nothing_that_is_not_on_the_disk(gallery, monkeypatch):
     gallery.delete([0])
     assert folders[0] == (("data", "_deletions"), before) and folders[1][1] == before + 1
     assert {"_transactions", "_versions"} <= set(folders[1][0])
+
+
+@pytest.mark.parametrize("times", [1, 4, 5])
+def test_a_file_that_a_compaction_deletes_before_it_is_opened_is_made_again(times, tmp_path, monkeypatch):
+    items, queries = make("normal_isotropic", 20, DIM), make("normal_isotropic", Q, DIM, seed=1)
+    gallery, made = pe.Gallery.create(tmp_path / "gallery", items, np.arange(20)), []
+    write = mapped_rows.new_safetensors
+
+    @contextmanager
+    def deleted(path, shapes):
+        with write(path, shapes) as arrays:
+            yield arrays
+        made.append(path)
+        if len(made) <= times:
+            mapped_rows.sweep(path.parent, [])
+
+    monkeypatch.setattr(mapped_rows, "new_safetensors", deleted)
+    if times == 5:
+        with pytest.raises(OSError, match=r"was deleted 5 times as soon as it was made; see Gallery\.compact$"):
+            gallery.search(queries, 3)
+        return
+    np.testing.assert_array_equal(gallery.search(queries, 3).ids, pe.search(queries, items, 3).ids)
+    assert len(made) == times + 1
