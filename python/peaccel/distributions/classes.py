@@ -44,6 +44,7 @@ from peaccel._utils.arrays import (
     widened,
 )
 from peaccel._utils.seeds import as_integer
+from peaccel._utils.words import no_attribute
 from peaccel.ops._dispatch import transformed
 
 __all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
@@ -171,6 +172,12 @@ class Distribution(Generic[ArrayT]):
     def __len__(self) -> int:
         """N, the number of items."""
         return int(self.mu.shape[0])
+
+    if not TYPE_CHECKING:  # which would take every attribute for known
+
+        def __getattr__(self, name: str) -> Any:
+            """Answer the field's words, such as ``d.sample``, by where they stand."""
+            raise no_attribute(f"{type(self).__name__!r} object", name)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> None:
         """Refuse to become an array: it would be one of single items, taken one by one for minutes.
