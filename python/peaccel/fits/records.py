@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, cast, dtype_name, is_torch, namespace, on_host, quiet
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double
+from peaccel.distributions.checks import require_shares
 from peaccel.fits.answer_confidence import ANSWER_CONFIDENCES, RankedAnswers, answer_confidence
 from peaccel.scores import Score
 
@@ -177,32 +178,49 @@ class LogisticProbability:
         A number.
     weights
         The weights of the score and, after it, of each confidence.
+    prior
+        The share of the fitted pairs that match.
 
     Examples
     --------
     >>> p = pe.LogisticProbability(bias=-1.0, weights=(2.0,))
     >>> p([0.0, 0.5, 1.0]).round(2).tolist()
     [0.27, 0.5, 0.73]
+
+    Half of the fitted pairs match. Where one of a hundred does, the same scores mean less:
+
+    >>> p([0.0, 0.5, 1.0], prior=0.01).round(3).tolist()
+    [0.004, 0.01, 0.027]
     """
 
     bias: float
     weights: tuple[float, ...]
+    prior: float = 0.5
 
     @quiet
-    def __call__(self, scores: Any, *confidences: Any) -> Numpy:
+    def __call__(self, scores: Any, *confidences: Any, prior: float | None = None) -> Numpy:
         """Probabilities, float64, of scores of any shape, and as many confidences as were fitted, which broadcast.
+
+        ``prior`` is the share of pairs that match where the scores come from, by default that of the fitted pairs.
 
         Raises
         ------
         ValueError
-            Other inputs than were fitted, in number, or shapes that do not broadcast.
+            Other inputs than were fitted, in number, or shapes that do not broadcast; a prior outside (0, 1).
         """
+        return _probability(self._log_odds(scores, *confidences) + _moved(self.prior, prior))
+
+    @quiet
+    def log_likelihood_ratio(self, scores: Any, *confidences: Any) -> Numpy:
+        """The logarithm of how much likelier a match has these scores than another pair, at any share of matches."""
+        return self._log_odds(scores, *confidences) - _log_odds_of(self.prior)
+
+    def _log_odds(self, scores: Any, *confidences: Any) -> Numpy:
         if 1 + len(confidences) != len(self.weights):
             expected = f"{len(self.weights) - 1} confidences beside scores"
             raise ValueError(f"fit_match_probability: fitted with {expected}, got {len(confidences)}")
         inputs = (_numbers(x) for x in (scores, *confidences))
-        logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
-        return np.exp(-np.logaddexp(0, -logit))  # a form that never overflows
+        return np.asarray(self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True)))
 
     def __str__(self) -> str:
         """The formula."""
@@ -222,6 +240,8 @@ class IsotonicProbability:
         The scores of the points, rising.
     probabilities
         The probabilities of the points, never falling.
+    prior
+        The share of the fitted pairs that match.
 
     Examples
     --------
@@ -232,15 +252,47 @@ class IsotonicProbability:
 
     scores: tuple[float, ...]
     probabilities: tuple[float, ...]
+    prior: float = 0.5
 
-    def __call__(self, scores: Any) -> Numpy:
-        """Probabilities, float64, of scores of any shape."""
-        return np.asarray(np.interp(_numbers(scores), self.scores, self.probabilities))
+    @quiet
+    def __call__(self, scores: Any, *, prior: float | None = None) -> Numpy:
+        """Probabilities, float64, of scores of any shape.
+
+        ``prior`` is the share of pairs that match where the scores come from, by default that of the fitted pairs;
+        ValueError where it is not in (0, 1).
+        """
+        found = np.asarray(np.interp(_numbers(scores), self.scores, self.probabilities))
+        return found if prior is None else _probability(_log_odds_of(found) + _moved(self.prior, prior))
+
+    @quiet
+    def log_likelihood_ratio(self, scores: Any) -> Numpy:
+        """The logarithm of how much likelier a match has these scores than another pair, at any share of matches.
+
+        It is infinite where all fitted pairs are of one kind.
+        """
+        found = np.interp(_numbers(scores), self.scores, self.probabilities)
+        return np.asarray(_log_odds_of(found) - _log_odds_of(self.prior))
 
     def __str__(self) -> str:
         """From where to where it rises."""
         ends = (f"{p:.6g} at a score of {s:.6g}" for p, s in ((self.probabilities[i], self.scores[i]) for i in (0, -1)))
         return f"the probability of a match rises from {' to '.join(ends)}, by {len(self.scores)} points"
+
+
+def _log_odds_of(probability: Any) -> Any:
+    return np.log(probability) - np.log1p(-np.asarray(probability))
+
+
+def _probability(log_odds: Numpy) -> Numpy:
+    return np.exp(-np.logaddexp(0, -log_odds))  # a form that never overflows
+
+
+def _moved(fitted: float, prior: float | None) -> float:
+    """What is added to logarithms of odds where this share matches, in place of that of the fitted pairs."""
+    if prior is None:
+        return 0.0
+    require_shares("fit_match_probability", prior=prior)
+    return float(_log_odds_of(prior) - _log_odds_of(fitted))
 
 
 def fewest(alpha: float, delta: float) -> int:
