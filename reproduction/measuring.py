@@ -15,10 +15,9 @@ from peaccel import metrics, retrieval, scores
 from peaccel.data.corruption import Pictures
 from peaccel.distributions import Distribution, Normal, Point, VonMisesFisher
 from peaccel.distributions.confidence import confidence
+from peaccel.evaluation import verification_pairs
 from peaccel.evaluation.choose_score import fit
-from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.separation import probability
-from peaccel.evaluation.verified_pairs import FAR, verification
 from peaccel.fits.records import Calibration
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.vmf import VMFLoss
@@ -37,6 +36,7 @@ CONDITIONS = tuple((queries, gallery) for queries in ("clean", "mixed") for gall
 BY_CONDITION = ("pfe", "llr_nce")
 """Methods whose scores are compared in each of these, where they give normals."""
 
+FAR = 0.001
 DIFFERENT = 100_000
 """Pairs of two classes that are verified: a hundred are accepted at `FAR`, so that its threshold is not chance."""
 REJECTED_AT_RANDOM = 5
@@ -260,6 +260,14 @@ def _of_pairs(
         found["rejection.own"] = metrics.reject_verification(method_scores, same, doubts, FAR).area_by_width
         found["rejection_gain.own"] = found["rejection.own"] - found["rejection.random"]
     return found
+
+
+def verification(of_pairs: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[float, float, float]:
+    """ROC AUC, EER and TAR at `FAR`; NaN without pairs."""
+    if not len(same):
+        return np.nan, np.nan, np.nan
+    rate = metrics.equal_error_rate(of_pairs, same, resamples=1).rate
+    return metrics.roc_auc(of_pairs, same), rate, metrics.tar_at_far(of_pairs, same, FAR, resamples=1).tar
 
 
 def _pairs_by_corruption(

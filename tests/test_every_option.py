@@ -352,7 +352,7 @@ METRICS = [
         {"far": 0.4, "resamples": 9, "level": 0.5, "seed": 1}),
     Row(metrics.detection_cost, {"scores": RIGHT + QUALITY, "same": RIGHT, "resamples": 10},
         {"p_target": 0.3, "c_miss": 30.0, "c_fa": 0.1, "resamples": 9, "level": 0.5, "seed": 1}),
-    Row(metrics.equal_error, {"scores": RIGHT + QUALITY, "same": RIGHT, "resamples": 10},
+    Row(metrics.equal_error_rate, {"scores": RIGHT + QUALITY, "same": RIGHT, "resamples": 10},
         {"resamples": 9, "level": 0.5, "seed": 1}),
     Row(metrics.verification_accuracy, SORTED, {"threshold": 1.0, "folds": 3}),
     Row(metrics.Relevance.from_pairs, {"pairs": PAIRS, "queries": G, "gallery": 30},
@@ -502,7 +502,7 @@ ROWS = [*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO, *HEADS, *LOSSE
 @pytest.fixture(autouse=True)
 def _few_draws(monkeypatch):
     """Intervals are of fifty draws, enough to show an option."""
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
 
 
 @pytest.mark.filterwarnings("ignore:.*look reversed", "ignore:.*answers is right")  # scores of random items

@@ -390,7 +390,7 @@ def _():
 
 @need("the threshold at the equal error rate")
 def _():
-    found = metrics.equal_error([4.0, 3, 2, 1], [1, 0, 1, 0])
+    found = metrics.equal_error_rate([4.0, 3, 2, 1], [1, 0, 1, 0])
     assert (found.rate, found.threshold) == (0.5, 3)
 
 
@@ -422,7 +422,7 @@ def _():
 @need("distances in place of scores are warned of")
 def _():
     for call in (
-        lambda: pe.choose_pair_threshold(-LLR, SAME, far=0.1),
+        lambda: pe.choose_pair_threshold(-LLR, SAME, wrong=0.1),
         lambda: metrics.tar_at_far(-LLR, SAME, 0.1),
         lambda: pe.learn_then_test(-LLR, SAME, np.arange(600), 0.1),
     ):

@@ -338,6 +338,9 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
     choice = pe.choose_threshold(d, None, labels)
     assert_type(choice, pe.ThresholdChoice)
     assert_type(choice.accept, pe.Threshold | None)
+    plan = pe.answers_to_check(d.mu[:, 0], {0: True})
+    assert_type(plan, pe.AnswersToCheck)
+    assert_type(plan.accept, pe.Selection | None)
     ids = pe.search(d, d, k=10).ids
     assert_type(pe.metrics.recall_at_k(ids, labels), float)
     assert_type(pe.metrics.hit_at_k(ids, labels), NDArray[np.float64])

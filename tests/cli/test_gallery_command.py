@@ -39,7 +39,7 @@ def answered(path, found):
 
 def test_items_of_a_file_are_kept_indexed_and_found(files, capsys):
     code, out, err = run(capsys, "gallery create --embeddings items.npz --ids ids.npy --out g.lance --rows 25")
-    assert (code, err) == (0, "") and out == "g.lance: 60 items, version 4, 3 fragments\n"
+    assert (code, err) == (0, "") and out == "g.lance: 60 items, version 3, 3 fragments\n"
     search = "gallery search --gallery g.lance --queries queries.npz --out r.npz"
     assert run(capsys, f"{search} --k 4")[0] == 0 and answered("r.npz", expected(4))
     code, out, _ = run(capsys, "gallery index --gallery g.lance --factory Flat")
@@ -49,8 +49,8 @@ def test_items_of_a_file_are_kept_indexed_and_found(files, capsys):
     code, out, _ = run(capsys, f"{search} --k 4 --shortlist 1 --exact")
     assert code == 0 and answered("r.npz", expected(4)) and out.startswith("mls: 5 queries, 60 items, top 4 in ")
     code, out, _ = run(capsys, "gallery info --gallery g.lance")
-    assert code == 0 and "Flat of version 4" in out and "id, mu, var" in out
-    assert run(capsys, "gallery verify --gallery g.lance")[1].startswith("g.lance: version 4 is as it was written")
+    assert code == 0 and "Flat of version 3" in out and "id, mu, var" in out
+    assert run(capsys, "gallery verify --gallery g.lance")[1].startswith("g.lance: version 3 is as it was written")
     _, _, err = run(capsys, search.replace("r.npz", "g.lance/r.npz"))
     assert "--out is g.lance/r.npz, inside the gallery, expected a place of its own" in err
 

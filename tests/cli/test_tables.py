@@ -153,7 +153,7 @@ OF_ARRAYS = "--queries q.npz --gallery g.npz --query-labels q-labels.npy --galle
     ],
 )
 def test_labels_are_columns_of_the_same_table(here, capsys, monkeypatch, command, tables, arrays, written):
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 20)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 20)
     for files, out in ((tables, "of-tables"), (arrays, "of-arrays")):
         code, _, err = run(capsys, f"{command} {files} --out {out}")
         assert code == 0, err
@@ -187,7 +187,7 @@ FILES = "--queries q.parquet --gallery g.parquet --out r.csv"
         "search --queries q.parquet --gallery none.parquet --out r.csv": "none.parquet: no such file",
         "search --queries q.parquet --gallery none.parquet:vector --out r.csv": "none.parquet:vector: no such file",
         "search --queries q.parquet --gallery spoilt.parquet --out r.csv": (
-            "spoilt.parquet: column mu holds null in row 7, expected numbers"
+            "spoilt.parquet: mu is NaN or null in row 7; skip_bad=True or --skip-bad leaves such rows out"
         ),
         "search --queries q.parquet --gallery torn.parquet --out r.csv": "torn.parquet: cannot be read, truncated or",
         "search --queries q.parquet --gallery torn.arrow --out r.csv": "torn.arrow: cannot be read, truncated or",
@@ -195,10 +195,10 @@ FILES = "--queries q.parquet --gallery g.parquet --out r.csv"
             "g.parquet:vector: column vector is missing, found id, mu, var, label"
         ),
         "search --queries q.parquet --gallery g.parquet:mu=mu,sigma=var --out r.csv": (
-            "g.parquet:mu=mu,sigma=var: 'sigma=var' names no column, expected mu=, var=, kappa= or scale= and its name"
+            "g.parquet:mu=mu,sigma=var: 'sigma' names no column, expected mu=, var=, kappa=, scale= or id= and its name"
         ),
-        f"search {FILES} --ids g.parquet": "g.parquet: column ids is missing, found id, mu, var, label",
-        f"search {FILES} --ids g.parquet:label": "g.parquet:label: ids holds class 0 twice",
+        f"search {FILES} --ids c.parquet": "c.parquet: column ids is missing, found rows, candidates",
+        f"search {FILES} --ids g.parquet:label": "g.parquet:label: ids holds 'class 0' twice",
         f"search {FILES} --ids g.parquet:mu": "g.parquet:mu: ids has shape (60, 8) and dtype float32, expected an",
         f"search {FILES} --ids items.parquet:id": "items.parquet:id: ids holds 120 ids, expected 60, one for each",
         f"search {FILES} --query-ids items.parquet:id": "items.parquet:id: ids holds 120 ids, expected 60, one",

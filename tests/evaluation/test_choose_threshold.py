@@ -735,7 +735,7 @@ def test_the_least_detection_cost_is_chosen_and_kept_without_a_promise(folder, c
     assert code == 0, err
     scores, match, _ = io.read_scored_pairs("pairs.csv")
     cost = metrics.detection_cost(scores, match, 0.2, c_miss=3)
-    point = metrics.equal_error(scores, match)
+    point = metrics.equal_error_rate(scores, match)
     assert io.read_fit("o/accept.json").threshold == cost.threshold
     assert f"Accept pairs that score at least {cost.threshold:.6g}: no threshold costs less on these" in out
     assert "where 20 % of the pairs match, a miss costs 3 and a false acceptance 1" in out

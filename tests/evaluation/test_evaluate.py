@@ -126,9 +126,7 @@ def test_there_are_no_pairs_where_one_kind_is_missing():
 
 
 def test_intervals_hold_the_mean_as_often_as_they_say(monkeypatch):
-    monkeypatch.setattr(
-        "peaccel.evaluation.intervals.RESAMPLES", 400
-    )  # enough for a percentile, at a fifth of the time
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 400)  # enough for a percentile, at a fifth of the time
     rng = np.random.default_rng(0)
     held, wide, narrow = [], [], []
     for seed in range(200):

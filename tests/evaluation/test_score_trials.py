@@ -44,7 +44,7 @@ def test_trials_are_scored_as_each_by_itself(kind, score, rule):
     d = items(kind)
     found = pe.score_trials(d, IDS, ENROL, TEST, score, enrolment=ENROLMENT, rule=rule)
     np.testing.assert_allclose(found, list(one_by_one(d, score, rule)), rtol=1e-6)
-    assert metrics.equal_error_rate(found, MATCH) < 0.1
+    assert metrics.equal_error_rate(found, MATCH).rate < 0.1
     on_torch = type(d)(*map(torch.tensor, d.arrays))
     assert (pe.score_trials(on_torch, IDS, ENROL, TEST, score, enrolment=ENROLMENT, rule=rule) == found).mean() > 0.9
 

@@ -287,7 +287,7 @@ def test_rows_of_classes_are_the_pairs_of_one_class(labels):
     labels = torch.tensor(labels)
     same = labels[:, None] == labels
     rows, counted = _batch._rows_of_classes("", labels)
-    found = [(i, j) for i, j in zip(*counted.nonzero(as_tuple=True), strict=True)]
+    found = zip(*counted.nonzero(), strict=True)
     assert sorted((int(i), int(rows[i, j])) for i, j in found) == [tuple(pair) for pair in same.nonzero().tolist()]
 
 

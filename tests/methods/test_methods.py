@@ -218,7 +218,7 @@ def test_the_score_of_hib_has_the_slope_and_the_offset_that_were_learned():
         training.criterion.b.fill_(-0.3)
     score = training.score(None, None)
     assert (score.params["a"], score.params["b"]) == pytest.approx((np.exp(0.7), -0.3))
-    assert score.params["n"] == 5
+    assert score.params["n"] == training.criterion.score.params["n"] == 5
 
 
 def test_captions_find_images_and_images_captions_under_these_names():

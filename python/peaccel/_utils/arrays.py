@@ -38,6 +38,7 @@ __all__ = [
     "empty",
     "full",
     "home_of",
+    "is_captured",
     "is_masked",
     "is_repeated",
     "is_torch",
@@ -53,6 +54,7 @@ __all__ = [
     "require_finite",
     "require_numbers",
     "require_same_kind",
+    "times_written",
     "widened",
 ]
 
@@ -133,6 +135,16 @@ def is_traced(x: object) -> bool:
         return False
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling() and isinstance(x, torch.Tensor)
+
+
+def is_captured(x: Array) -> bool:
+    """Whether what is computed from x becomes part of a graph of CUDA, or of torch.compile: nobody may keep or look at it."""
+    return is_traced(x) or (is_torch(x) and x.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing())
+
+
+def times_written(x: Array) -> object:
+    """How often a tensor was written; of one that does not count, made in inference mode, what equals nothing else."""
+    return object() if x.is_inference() else x._version
 
 
 def namespace(x: Array) -> ModuleType:

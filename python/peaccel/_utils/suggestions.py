@@ -11,7 +11,7 @@ import numpy as np
 from peaccel._utils.arrays import array_from, is_masked, is_torch, on_host
 from peaccel._utils.words import place_of, plain_name, targets
 
-__all__ = ["require_classes", "unknown"]
+__all__ = ["printable", "require_classes", "unknown"]
 
 LISTED = 50
 """How many names a message may list where none is near; of more the nearest is named in any case."""
@@ -32,6 +32,11 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.4 if len(names) <= LISTED else 0)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names) or 'none'}"
     return f"unknown {what} {name!r}; {hint}"
+
+
+def printable(text: str) -> str:
+    """A text, perhaps of somebody else's file, without characters that move a terminal's cursor: they are spelled."""
+    return "".join(x if x.isprintable() or x == "\n" else repr(x)[1:-1] for x in text)
 
 
 def require_classes(owner: str, name: str, x: Any, expected: str = "the class of each item") -> None:

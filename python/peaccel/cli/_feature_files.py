@@ -8,7 +8,7 @@ from typing import overload
 
 from peaccel._utils.table_paths import is_table
 from peaccel.data.features import TableColumn
-from peaccel.io._array_files import read
+from peaccel.io._array_files import read_array
 
 __all__ = ["column", "columns"]
 
@@ -19,7 +19,7 @@ def column(path: Path, name: str) -> Path | TableColumn: ...
 def column(path: None, name: str) -> None: ...
 def column(path: Path | None, name: str) -> Path | TableColumn | None:
     """The column that the path of a table names, or that of this name; any other path as it is."""
-    return TableColumn(f"{path}", read(path, (name,))[name]) if path is not None and is_table(path) else path
+    return TableColumn(f"{path}", read_array(path, name)) if path is not None and is_table(path) else path
 
 
 def columns(paths: Iterable[Path], name: str) -> list[Path | TableColumn]:

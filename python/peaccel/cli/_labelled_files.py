@@ -13,7 +13,7 @@ from peaccel.cli._fitted_files import AppliedFits, read_fit
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import Calibration, Centre, Prior
-from peaccel.io._array_files import read
+from peaccel.io._array_files import read_array
 from peaccel.metrics import Relevance
 from peaccel.scores import Score
 
@@ -140,4 +140,4 @@ def scored_by(task: LabelledFiles, name: str) -> Score:
 
 def array(path: Path, key: str) -> NDArray[Any]:
     """An array of an .npy file, or under a key."""
-    return read(path, (key,))[key]
+    return read_array(path, key)

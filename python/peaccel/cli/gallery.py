@@ -13,7 +13,7 @@ import numpy as np
 from peaccel import io, scores
 from peaccel._utils import options
 from peaccel._utils.progress_bar import ProgressBar
-from peaccel._utils.suggestions import unknown
+from peaccel._utils.suggestions import printable, unknown
 from peaccel._utils.table_paths import columns_in, is_table
 from peaccel.cli._outputs import check_files
 from peaccel.cli._tables import print_table
@@ -170,7 +170,7 @@ def _verify(task: Kept) -> None:
     with ProgressBar("reading the gallery"):
         found = gallery.verify()
     for line in found:
-        print(line)
+        print(printable(line))
     if found:
         raise ValueError(f"{task.gallery}: {len(found)} things are wrong")
     print(f"{task.gallery}: version {gallery.version} is as it was written, as far as can be told")

@@ -81,6 +81,8 @@ class Distribution(Generic[ArrayT]):
         The device and the dtype of the arrays, by name.
     is_adjacent
         Whether kernels can read the rows of all arrays as they lie in memory.
+    number
+        The parameter of all items where Python's number was given for it, else None.
 
     Examples
     --------
@@ -104,6 +106,8 @@ class Distribution(Generic[ArrayT]):
         def home(self) -> Home: ...
         @property
         def is_adjacent(self) -> bool: ...
+        @property
+        def number(self) -> float | None: ...
 
         _repeats: bool  # whether all items have the same row of the last array in memory
         _looked_at: bool  # whether check_rows() has found nothing
@@ -114,8 +118,10 @@ class Distribution(Generic[ArrayT]):
     _min_dim: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        number = None
         for name in self._names:
             argument = getattr(self, name)
+            number = float(argument) if isinstance(argument, (int, float)) else None
             if name == "mu":
                 x = as_array(argument, type(self).__name__, name)
                 self._check_mu(x)
@@ -129,6 +135,7 @@ class Distribution(Generic[ArrayT]):
         object.__setattr__(self, "is_adjacent", lies_adjacent(self.mu) and lies_adjacent(x))
         object.__setattr__(self, "_repeats", is_repeated(x))
         object.__setattr__(self, "_looked_at", False)
+        object.__setattr__(self, "number", number)
         if self.home.device != "numpy":
             _enter_in_torch()
 
@@ -201,6 +208,8 @@ class Distribution(Generic[ArrayT]):
         rows = index if isinstance(index, slice) else self._rows(index)
         mu, *others = self.arrays
         taken: Array = mu[rows]
+        if self.number is not None:
+            return type(self)(taken, self.number)  # type: ignore[call-arg]
         common = self._is_common()
         return type(self)(taken, *[repeated(x[:1], len(taken)) if common else x[rows] for x in others])
 

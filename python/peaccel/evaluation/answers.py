@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 BLOCK = 1 << 22
-GREAT = 1e300  # stands for infinity where scores are subtracted
 """Ids, or coordinates of pairs, that are held at once."""
+GREAT = 1e300  # stands for infinity where scores are subtracted
 DEFAULT = ("cosine", "mls")
 """The scores that are evaluated unless others are named: of these, those that take the kinds."""
 

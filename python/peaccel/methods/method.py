@@ -27,6 +27,7 @@ __all__ = [
     "Stage",
     "Step",
     "Training",
+    "UpTo1024",
 ]
 
 # Ranges of settings; a value outside is refused by name when settings are read.
@@ -34,6 +35,7 @@ Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 AtLeast0: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+UpTo1024: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1024)]
 AtLeast1: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 

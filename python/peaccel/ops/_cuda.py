@@ -327,7 +327,7 @@ def _joined(out: list[list[Array]], wanted: int) -> Gradients:
 
 
 def _product(left: Array, right: Array, out: Array | None = None) -> Array:
-    """The matrix product, in the dtype of its factors: torch's autocast leaves products alone that are told where they go."""
+    """The matrix product in the dtype of its factors: autocast leaves products alone that are told where they go."""
     torch: Any = sys.modules["torch"]
     return torch.mm(left, right, out=left.new_empty((len(left), right.shape[1])) if out is None else out)
 

@@ -23,7 +23,7 @@ from peaccel.distributions.checks import checked_candidates, converted, require_
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.scores import Score, get, named
-from peaccel.scores._common_variance import common_variance
+from peaccel.scores._common_variance import CommonVariance, common_variance
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -76,9 +76,10 @@ def _each_block(owner: str, blocks: Iterable[Block]) -> Generator[tuple[int, Blo
 def _read_ahead(blocks: Iterable[Any]) -> Generator[Any]:
     """Iterate with one element read ahead: a thread takes the next one while the caller works with the last.
 
-    What the source computes runs as it would in the caller: with its context variables and torch's modes, on its streams.
+    What the source computes runs as it would in the caller: with its context variables, torch's modes and streams.
     """
-    iterator, run, enter = iter(blocks), contextvars.copy_context().run, _modes_of_torch()
+    run: Callable[..., Any] = contextvars.copy_context().run
+    iterator, enter = iter(blocks), _modes_of_torch()
     with ThreadPoolExecutor(1, "peaccel-blocks") as thread:  # waits for it at the end, however that comes about
         modes = thread.submit(run, enter).result()
         try:
@@ -92,7 +93,7 @@ def _read_ahead(blocks: Iterable[Any]) -> Generator[Any]:
 
 
 def _modes_of_torch() -> Callable[[], ExitStack]:
-    """Enters, in another thread, what torch keeps for each thread: gradients, autocast, devices and streams of this one.
+    """Enters, in another thread, what torch keeps for this one: whether it follows gradients, autocast, and streams.
 
     They stay entered, as a source may be left in the middle of a `torch.no_grad()` of its own. What a block and its
     scores are computed on is one stream, so that neither is read, or its memory taken, before it is done.
@@ -154,12 +155,13 @@ class BlockPlans:
         self._queries = queries
         self._moved = {queries.home.device: queries}  # the queries on each device on which a block lies
         self._settled = False
-        self._common: Array | None = None  # the one variance of all items of the first block
+        self._common: CommonVariance | None = None  # the one variance of all items of the first block
         self._weighted = False  # whether they are scored by it
 
     def admitted(self, first_row: int, block: Block) -> Block:
         """A block, each of them in their order, as it is scored beside the others."""
-        variance, pair = common_variance(_items(block)), self.score.pair(self._queries.kind, block.kind)
+        items, pair = _items(block), self.score.pair(self._queries.kind, block.kind)
+        variance = None if common_variance(items) is None else CommonVariance(items)
         seed = self.score.params.get("seed", 0)
         if pair.op.draws and is_source(seed):
             self.score = self.score(seed=int(as_seed(self.score.name, seed, self._queries.mu)))
@@ -170,11 +172,10 @@ class BlockPlans:
             queries = converted(self._queries, block.home.compute_dtype)
             self._weighted = pair.weighted is not None and variance is not None and common_variance(queries) is not None
         elif self._common is None and variance is not None:  # as one that has a variance for each item
-            items = _items(block)
             *others, var = items.arrays
             arrays: list[Any] = [*others, var[namespace(var).arange(len(var))]]
             return type(items)(*arrays)
-        elif self._weighted and not (variance is not None and np.array_equal(on_host(variance), on_host(self._common))):
+        elif self._weighted and variance != self._common:
             what = f"{self.score.name}: the block of gallery from row {first_row} on"
             raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
         return block

@@ -120,7 +120,10 @@ def plan(
         pair = laid_out.pair
     elif pair.weighted is not None:
         pair = _weighted(pair, queries, gallery, record)
-    mu1, uncertainty1 = pair.query(queries, record.params)
+    params = record.params
+    if isinstance(gallery, Prepared) and not _learns(record):
+        params = gallery.near.params
+    mu1, uncertainty1 = pair.query(queries, params)
     rows = None
     if laid_out is not None:
         mu2, uncertainty2 = laid_out.inputs
@@ -131,7 +134,7 @@ def plan(
         if candidates is not None and not _reads_gallery(pair, gallery):
             candidates, rows = _named_rows(pair, gallery.mu, candidates)
         mu2, uncertainty2 = gallery_inputs(pair, gallery if rows is None else gallery[rows], record)
-    shared, draws = pair.shared(mu1, record.params), record.draws(pair, mu1)
+    shared, draws = pair.shared(mu1, params), record.draws(pair, mu1)
     inputs = Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
     planned = Plan(record, pair, kernels_of(mu1), inputs, candidates, rows, laid_out)
     return planned if detach else _with_few_gradients(planned)
@@ -144,7 +147,7 @@ def _checked(score: Score, queries: Distribution, gallery: Distribution | Prepar
     if not isinstance(gallery, Prepared):
         if not isinstance(gallery, Distribution):
             require_distribution(score.name, names[1], gallery)
-    elif score is not gallery.score and score != gallery.score:
+    elif not gallery.is_for(score):
         raise ValueError(f"{score.name}: {names[1]} is prepared for score {gallery.score.label}, got {score.label}")
     pair = score.pair(queries.kind, gallery.kind)
     if queries.dim != gallery.dim:
@@ -176,9 +179,14 @@ def _with_few_gradients(planned: Plan) -> Plan:
     return planned._replace(inputs=inputs, candidates=candidates, rows=rows)
 
 
+def _learns(score: Score) -> bool:
+    """Whether a parameter is trained."""
+    return any(is_torch(x) and x.requires_grad for x in score.params.values())
+
+
 def _laid_out(pair: Pair, queries: Distribution, gallery: Prepared, score: Score) -> LaidOut:
     """Layout of a prepared gallery for these queries; made anew of trained parameters, of which it has copies."""
-    if not any(is_torch(x) and x.requires_grad for x in score.params.values()):
+    if not _learns(score):
         return gallery.laid_out_for(queries)
     if pair.gallery in AS_THEY_LIE:
         return gallery.laid_out(pair)

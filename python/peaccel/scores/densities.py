@@ -208,7 +208,8 @@ llr = Score(
 def _rho(mu: Array, params: Params) -> Array:
     """The row [rho, rho], the powers of both densities."""
     value = params["rho"]
-    if tuple(np.shape(value)) not in SCALAR or not 0 < value < math.inf:
+    unseen = is_torch(value) and not value.is_cpu  # a look would wait for the device
+    if tuple(np.shape(value)) not in SCALAR or not (unseen or 0 < value < math.inf):
         raise ValueError(f"ppk: rho is {value}, expected a finite number above 0")
     row = like(value, mu).reshape(-1)
     return namespace(mu).concatenate((row, row))

@@ -124,6 +124,10 @@ class StoredItems:
             gallery = gallery._map(lambda x: x.clone())
         return StoredItems, (gallery, self.table, self.by_row, self.live, self.next_id, self.share_ids)
 
+    def snapshot(self) -> StoredItems:
+        """The items as they are now; later changes of `self`, which writes no row twice, do not reach it."""
+        return StoredItems(self.gallery, self.table, self.by_row, self.live.copy(), self.next_id, self.share_ids)
+
     @property
     def gallery(self) -> Distribution:
         """All rows as a distribution, without a copy."""

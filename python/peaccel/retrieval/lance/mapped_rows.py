@@ -109,6 +109,8 @@ def _path(folder: Path, fragment: Any) -> Path:
 
 def _opened(path: Path) -> Arrays | None:
     """The arrays of a file, mapped; None where there is none, or none that is whole."""
+    if not path.is_file():  # a pipe would be waited for
+        return None
     try:
         arrays = in_safetensors(path)
         complete = {"mu", "id", "place", CHECKSUM} <= arrays.keys() <= {*ITEM, "place", CHECKSUM}

@@ -44,6 +44,7 @@ maps, and structs of which some are null."""
 
 TRIES = 30  # how often a change is made anew after others have come first; each time one of these is through
 READ = {"batch_size": 8192, "batch_readahead": 2, "fragment_readahead": 1, "io_buffer_size": 1 << 26}
+MANIFEST = "_versions/{:020}.manifest"
 LAST_VERSION = 2**64 - 1  # manifests are named after what is left to it, so that the newest is listed first
 
 T = TypeVar("T")
@@ -66,16 +67,16 @@ class LanceTable:
         self.dataset, self.uri, self.options, self.sync = dataset, uri, options, sync
 
     @classmethod
-    def create(cls, uri: str, like: Any, options: dict[str, str] | None, sync: bool) -> LanceTable:
-        """A new dataset without rows, of the columns of an Arrow table."""
+    def create(cls, uri: str, rows: Any, options: dict[str, str] | None, sync: bool) -> LanceTable:
+        """A new dataset of the rows of an Arrow table, its first version."""
         lance, started = _lance(), time.time()
         if is_local(uri) and (os.path.exists(uri) and (not os.path.isdir(uri) or os.listdir(uri))):
             raise FileExistsError(f"{uri}: is there already, expected a new or an empty folder")
-        key = like.schema.field("id").with_nullable(False).with_metadata(PRIMARY_KEY)
-        empty = like.slice(0, 0).cast(like.schema.set(like.schema.get_field_index("id"), key))
+        key = rows.schema.field("id").with_nullable(False).with_metadata(PRIMARY_KEY)
+        rows = rows.cast(rows.schema.set(rows.schema.get_field_index("id"), key))
         with _one_line(f"Gallery.create: {uri}"):
             options_of_all = {"enable_stable_row_ids": True, "data_storage_version": FORMAT}
-            dataset = lance.write_dataset(empty, uri, mode="create", storage_options=options, **options_of_all)
+            dataset = lance.write_dataset(rows, uri, mode="create", storage_options=options, **options_of_all)
         table = cls(dataset, uri, options, sync)
         table._synchronise(started, (*WRITTEN, *COMMITTED))
         return table
@@ -132,6 +133,13 @@ class LanceTable:
     def fragments(self) -> list[Any]:
         """The fragments of this version."""
         return list(self.dataset.get_fragments())
+
+    def files_of_commit(self) -> list[str]:
+        """The files within a dataset on this machine that say which fragments and which rows are there."""
+        if not is_local(self.uri):
+            return []
+        deletions = ((fragment.fragment_id, fragment.metadata.deletion_file) for fragment in self.fragments())
+        return [MANIFEST.format(LAST_VERSION - self.version), *(x.path(number) for number, x in deletions if x)]
 
     def batches(self, fragment: Any, columns: Sequence[str]) -> Iterator[Any]:
         """All rows of a fragment, deleted ones too, in their order; ValueError where it cannot be read."""
