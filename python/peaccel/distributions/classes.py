@@ -109,8 +109,10 @@ class Distribution(Generic[ArrayT]):
         @property
         def number(self) -> float | None: ...
 
-        _repeats: bool  # whether all items have the same row of the last array in memory
-        _looked_at: bool  # whether check_rows() has found nothing
+        @property
+        def _repeats(self) -> bool: ...  # whether all items have the same row of the last array in memory
+        @property
+        def _looked_at(self) -> bool: ...  # whether check_rows() has found nothing
 
     _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
     _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array

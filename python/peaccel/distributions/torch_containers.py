@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 __all__ = ["enter"]
@@ -38,8 +38,9 @@ def enter(classes: Sequence[type], concat: Callable[..., Any], rebuild: Callable
     _entered.append(torch)
 
 
-def _from_leaves(leaves: Sequence[Any], kind: Any) -> Any:
+def _from_leaves(leaves: Iterable[Any], kind: Any) -> Any:
     """The distribution of these arrays; of anything else, as while a tree is only walked, what has its attributes."""
+    leaves = list(leaves)
     if all(hasattr(x, "dtype") for x in leaves):
         return kind(*leaves)
     d = object.__new__(kind)

@@ -73,7 +73,7 @@ def _plain_fit(owner: str, fit: Fit | float) -> tuple[str, dict[str, Any]]:
     if isinstance(fit, float):
         kind, values = "shift", {"value": fit}
     elif isinstance(fit, Prior | SavedFit):
-        kinds = {Prior: "prior", **{known: name for name, known in SavedFit.kinds.items()}}
+        kinds: dict[type, str] = {known: name for name, known in SavedFit.kinds.items()} | {Prior: "prior"}
         kind, values = kinds[type(fit)], to_state(fit)
     else:
         raise TypeError(f"{owner}: fit must be a fit, such as a Prior, or a float, got {type(fit).__name__}")

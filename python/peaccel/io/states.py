@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     if isinstance(x, Prior):
         state = x._asdict()
     elif isinstance(x, Distribution | Fit):
-        state = {field.name: getattr(x, field.name) for field in fields(x)}
+        state = {field.name: getattr(x, field.name) for field in fields(cast("Any", x))}
         if isinstance(x, Calibration) and not x.mean:  # of one side
             del state["mean"]
     else:
