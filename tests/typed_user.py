@@ -302,6 +302,14 @@ def files(d: pe.Normal[Tensor]) -> None:
     assert_type(pe.io.read_ranking("ranking.npz"), tuple[NDArray[Any], NDArray[Any]])
 
 
+def fits(
+    p: pe.LogisticProbability, q: pe.IsotonicProbability, sets: pe.ConformalSets, limit: pe.FalseMatchLimit
+) -> None:
+    assert_type(p([0.5], prior=0.01), Numpy)
+    assert_type(q.log_likelihood_ratio([0.5]), Numpy)
+    assert_type((sets.gap, limit.alpha), tuple[float, float])
+
+
 def galleries(d: pe.Normal[Numpy]) -> None:
     gallery = pe.Gallery.open("gallery")
     assert_type(gallery.search(d, k=2), pe.Ranking[Numpy])
