@@ -137,6 +137,8 @@ def _memories_or_none(arrays: Sequence[Array | None]) -> list[Memory | None]:
     return [None if x is None else memory(x) for x in arrays]
 
 
+# The pairs that a search scores at a time where it sorts: scores, rows, copies of both and places take 60 bytes each.
+BLOCK = 2**21
 # The largest size in bytes of the draws of a side that a call makes once for all pairs; larger ones are made per pair.
 CACHED = 2**28
 
@@ -341,16 +343,16 @@ def norms(rows: Array) -> Array:
 
 
 def panels(op: PairOp, rows: Array) -> list[Array]:
-    """What a search by products reads of a gallery [G, D]: squared norms and, of float32, rows in float16 and the factors of
-    their products, from which for scores of distances a mean is subtracted."""
+    """What a search by products reads of a gallery [G, D]: squared norms and, of float32, rows in float16 and factors
+    of their products; of scores of distances, less a mean."""
     torch: Any = sys.modules["torch"]
     like = rows if op.by_distance else None
     return [norms(rows)] if rows.dtype != torch.float32 else _narrowed(rows, torch.float16, like)
 
 
 def _narrowed(rows: Array, dtype: Any, like: Array | None) -> list[Array]:
-    """The squared norms [N] of float32 rows less the mean of rows `like` them, these rows in halves, and the factors by which
-    their products are multiplied."""
+    """The squared norms [N] of float32 rows less the mean of rows `like` them, these rows in halves, and the factors of
+    their products."""
     made = rows.new_empty(len(rows)), rows.new_empty(rows.shape, dtype=dtype), rows.new_empty(len(rows))
     of_norms, *halves = _memories(made)
     _core.cuda_norms(place(rows), [memory(rows)], [of_norms], [], None if like is None else memory(like), halves)
@@ -655,11 +657,12 @@ def search(
     queries, gallery, at = len(inputs.mu1), len(inputs.mu2), place(inputs.mu1)
     if k > _core.CUDA_BEST or op.sampled:
         # More than the search kernels can select, or draws: blocks of rows, each merged with the best rows so far.
-        best = _best(inputs.mu1, queries, 0)
-        step = max(k, 2**26 // max(1, queries))
+        best, pairs = _best(inputs.mu1, queries, 0), queries * gallery
+        made, per_item = _made(op, inputs, pairs), _per_item(op, inputs, pairs)
+        step = max(k, BLOCK // max(1, queries))
         for first in range(0, max(gallery, 1), step):
-            rows = torch.arange(first, min(first + step, gallery), device=inputs.mu1.device).expand(queries, -1)
-            part = score(op, inputs, rows)
+            rows = torch.arange(first, min(first + step, gallery), device=inputs.mu1.device).repeat(queries, 1)
+            part = _one_by_one(op, inputs, made, per_item, rows, inputs.mu1.new_empty(rows.shape))
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return *best, None
     cut = _core.cuda_cut(op.name, at, _memories(listed(inputs)), k, prune)
@@ -729,15 +732,11 @@ def select(scores: Array, ids: Array, k: int) -> tuple[Array, Array]:
         out, scores, ids = _best(scores, len(scores), k), scores.contiguous(), ids.contiguous()
         _core.cuda_select(place(scores), memory(scores), memory(ids), *map(memory, out))
         return out
-    # Stable sorts by one key after the other, from the least significant to the most significant.
-    order = ids.argsort(dim=1, stable=True)
-    for key in (
-        -scores.nan_to_num(-torch.inf, torch.inf, -torch.inf),
-        scores.isnan().to(torch.int8),
-        (ids < 0).to(torch.int8),
-    ):
-        order = order.gather(1, key.gather(1, order).argsort(dim=1, stable=True))
-    order = order[:, :k]
+    # By ids, those of padding last; then, stably, by falling scores, of which NaN come last, and padding as NaN.
+    ids, order = ids.masked_fill(ids < 0, torch.iinfo(ids.dtype).max).sort(dim=1)
+    scores, padding = scores.gather(1, order), ids == torch.iinfo(ids.dtype).max
+    key = (0 - scores).masked_fill(padding | scores.isnan(), torch.nan)
+    order, ids = key.argsort(dim=1, stable=True)[:, :k], ids.masked_fill(padding, -1)
     scores, ids = scores.gather(1, order), ids.gather(1, order)
     scores = scores.masked_fill(ids < 0, -torch.inf)
     short = k - scores.shape[1]
