@@ -192,7 +192,7 @@ def test_a_probability_moves_to_another_share_of_matches(method):
         above = found > 0.2
         np.testing.assert_allclose(found[above].mean(), used[above].mean(), atol=0.15)  # some 200 pairs
     for prior in (0, 1, -0.5, "0.5"):
-        with pytest.raises(ValueError, match=r"^fit_match_probability: prior is .*, expected a number between 0 and 1$"):
+        with pytest.raises(ValueError, match=r"^fit_match_probability: prior is .*, expected a number between 0 and 1"):
             p(scores, prior=prior)
 
 

@@ -206,7 +206,7 @@ class LaidOut:
         """The gallery as panels, or its squared norms on a GPU, for ops that search by products; None for others."""
         mu = self.inputs[0]
         if self._to_pack and self._panels is None and self.pair.op.layout == "panels":
-            self._panels = kernels_of(mu).panels(*self.inputs)
+            self._panels = kernels_of(mu).panels(self.pair.op, *self.inputs)
             self._made = _event(mu)
         return self._panels
 
