@@ -267,7 +267,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "": "expected exactly one of --candidates and --index",
     "--candidates c.npy --index g.faiss": "expected exactly one of --candidates and --index",
     "--candidates none.npy": "none.npy: no such file",
-    "--candidates g.npz": "g.npz: key candidates is missing, found mu, var; expected candidates",
+    "--candidates g.npz": "g.npz: key candidates is missing, found mu, var; or name it: g.npz:NAME",
     "--candidates beyond.npy": "",
     "--candidates two.npy": "",
     "--candidates c.npy --k 0": "",

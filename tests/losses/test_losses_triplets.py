@@ -76,6 +76,8 @@ def test_triplets_by_lists_by_sorting_and_by_loops(monkeypatch, block):
         found = triplets.Violating(*count(1.0))
         torch.testing.assert_close(found.weights, weights, rtol=0, atol=0)
         assert (found.found, found.triplets) == (len(violate), len(VALID))
+    monkeypatch.setattr(triplets, "SORTED", 0)
+    assert all(map(torch.equal, triplets._violating(squares, LABELS, 1.0), by_sorting(1.0)))
     torch.library.opcheck(triplets.violating_triplets, (squares, LABELS, 1.0))
 
 

@@ -17,10 +17,11 @@ LISTED = 50
 """How many names a message may list where none is near; of more the nearest is named in any case."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def unknown(what: str, name: str, known: Iterable[str], nearness: float = 0.4) -> str:
     """A message such as "unknown score 'mlx'; did you mean 'mls'?", or one that lists the names where none is near.
 
-    A word of the field, such as "euclidean", names what it means among these.
+    A word of the field, such as "euclidean", names what it means among these. `nearness`, 0 .. 1, is how near another
+    name must be, such as .75 for a slip of the finger.
     """
     names = list(known)
     spelled, place = {plain_name(known): known for known in names}, place_of(name)
@@ -29,7 +30,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
         return f"unknown {what} {name!r}; {place}"
     if same := spelled.get(plain_name(name), meant[0] if meant else None):
         return f"unknown {what} {name!r}; did you mean {same!r}?"
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4 if len(names) <= LISTED else 0)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=nearness if len(names) <= LISTED else 0)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names) or 'none'}"
     return f"unknown {what} {name!r}; {hint}"
 

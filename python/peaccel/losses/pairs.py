@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 from peaccel import scores
 from peaccel.distributions import Distribution, Normal
 from peaccel.distributions.sample import sample
-from peaccel.losses._batch import entries_of_classes, mean_of, others_of_classes
+from peaccel.losses._batch import entries_of_classes, is_static, mean_of, others_of_classes
 from peaccel.losses._between import ItemPairs, PairLoss
 from peaccel.losses.base import Loss
 from peaccel.scores import Score
@@ -22,6 +22,10 @@ __all__ = ["Contrastive", "MarginLoss", "MultiSimilarity"]
 DIRECT = 70.0
 """The greatest exponent of which exponentials are summed as they are: a hundred million times e^70 = 3e30 is in
 float32's range, and it takes less than half of the time of logsumexp."""
+
+
+BLOCK = 1 << 18
+"""How many distances negatives are drawn by at a time."""
 
 
 class Contrastive(PairLoss[Distribution]):
@@ -214,7 +218,7 @@ class MarginLoss(Loss[Distribution]):
     Weights are relative to the largest of their anchor. Where it is the batch's largest, as in the paper's code and
     pytorch-metric-learning's DistanceWeightedMiner, one close pair leaves other anchors without any: of D = 256,
     distances .5 and 1.38 weigh e^184 to 1. Draws have no gradient; their noise is that of `peaccel.sample`. N x N
-    numbers.
+    distances, and on the CPU no more of weights than some rows.
 
     References
     ----------
@@ -247,20 +251,28 @@ class MarginLoss(Loss[Distribution]):
         self.beta = nn.Parameter(torch.tensor(float(beta)))
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        pairs = ItemPairs("MarginLoss", d, labels)
-        same, different = pairs.counts()
-        apart = pairs.distances()
-        negatives, drawn = self._negatives(apart.detach(), different, d.dim, seed)
-        beyond = torch.stack((apart - self.beta, self.beta - apart.gather(1, negatives)))
-        hinges = (beyond + self.margin).relu() * torch.stack((same, same & drawn))
+        rows, counted = others_of_classes("MarginLoss", labels)
+        apart = ItemPairs("MarginLoss", d, labels).distances()
+        negatives, drawn = self._negatives(apart.detach(), labels[:, None] != labels, rows, d.dim, seed)
+        beyond = torch.stack((entries_of_classes(apart, rows) - self.beta, self.beta - apart.gather(1, negatives)))
+        hinges = (beyond + self.margin).relu() * torch.stack((counted, counted & drawn))
         return hinges.sum() / (hinges > 0).sum().clamp(min=1)
 
-    def _negatives(self, apart: Tensor, different: Tensor, dim: int, seed: int | None) -> tuple[Tensor, Tensor]:
-        """For each pair [N, N], whose row is its anchor, a drawn item of another class, and whether it is one."""
-        near = different & (apart < self.far)
-        at = apart.clamp(self.cutoff, self.far)
-        log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)
-        shares = log_weights.masked_fill(~near, -math.inf).softmax(1).cumsum(1)
-        normals = sample(Normal(torch.zeros_like(apart), 1.0), 1, seed)[0]
-        drawn = torch.searchsorted(shares, torch.special.ndtr(normals), right=True).clamp(max=apart.shape[1] - 1)
-        return drawn, near.gather(1, drawn)
+    def _negatives(
+        self, apart: Tensor, different: Tensor, rows: Tensor, dim: int, seed: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """For each pair [N, K] of an anchor with one of `rows` a drawn item of another class, and whether it is one."""
+        count, items = apart.shape
+        step = count if is_static(apart) else max(1, BLOCK // items)
+        negatives, drawn = [], []
+        for start in range(0, count, step):
+            some, of = slice(start, start + step), apart[start : start + step]
+            near = different[some] & (of < self.far)
+            at = of.clamp(self.cutoff, self.far)
+            log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)
+            shares = log_weights.masked_fill(~near, -math.inf).softmax(1).cumsum(1)
+            normals = sample(Normal(torch.zeros_like(of), 1.0), 1, seed, first_row=start)[0]
+            uniform = torch.special.ndtr(entries_of_classes(normals, rows[some]))
+            negatives.append(torch.searchsorted(shares, uniform, right=True).clamp(max=items - 1))
+            drawn.append(near.gather(1, negatives[-1]))
+        return torch.cat(negatives), torch.cat(drawn)
