@@ -1214,6 +1214,7 @@ USES = {
     "first_stage_features": ("queries",),
     "metrics.Relevance": ("query_coords", "gallery_coords"),
     "IsotonicProbability": ("labels",),
+    "merge": ("queries",),
     "choose_score": ("score", "pairs"),
     "metrics.precision_recall_auc": ("scores",),
 }
