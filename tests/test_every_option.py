@@ -361,7 +361,8 @@ METRICS = [
         {"gallery": None, "pairs": PAIRS[1:]}),
     Row(metrics.Relevance.within, {"query_coords": CENTRES, "gallery_coords": CENTRES[:2] + 0.1, "radius": 0.3},
         {"gallery_coords": None, "radius": 9.0}),
-    Row(metrics.Relevance.within, {"query_coords": CENTRES[:, :2], "gallery_coords": CENTRES[:2, :2] + 0.1, "radius": 1.0},
+    Row(metrics.Relevance.within,
+        {"query_coords": CENTRES[:, :2], "gallery_coords": CENTRES[:2, :2] + 0.1, "radius": 1.0},
         {"metric": "haversine"}),
 ]  # fmt: skip
 

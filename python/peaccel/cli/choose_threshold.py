@@ -186,9 +186,14 @@ def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> 
     if task.confidence != ChooseThreshold.confidence or task.try_centre or task.per or task.groups:
         raise ValueError("--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list")
     pairs, clusters = _scored_trials(task) if task.pairs is None else (_scored_pairs(task, task.pairs), None)
-    clusters = None if task.p_target is None else clusters
     return choose_pair_threshold(
-        *pairs, **alphas, c_miss=task.c_miss, c_fa=task.c_fa, clusters=clusters, delta=delta, seed=task.seed
+        *pairs,
+        **alphas,
+        c_miss=task.c_miss,
+        c_fa=task.c_fa,
+        clusters=None if task.p_target is None else clusters,
+        delta=delta,
+        seed=task.seed,
     )
 
 

@@ -21,7 +21,6 @@ from peaccel._utils import atomic_files
 from peaccel._utils.atomic_files import temporary
 from peaccel.retrieval.lance import mapped_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
-from peaccel.retrieval.lance.table import LanceTable
 
 Q, DIM = 5, 6
 SCORES = {
