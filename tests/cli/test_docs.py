@@ -156,8 +156,14 @@ def inputs(tmp_path, monkeypatch):
         io.write_distribution(f"{name}.npz", x)
     for name, x in {"queries": d[::2], "gallery": d[1::2]}.items():
         parquet.write_table(io.to_arrow(x, ids=np.arange(len(x))), f"{name}.parquet")
-    arrays = {"q": mu[::2], "g": mu[1::2], "new": mu[:40] + 0.1, "strangers": -mu[:60], "persons": labels[:60]}
-    arrays["traffic"] = mu.repeat(2, 0)
+    arrays = {
+        "q": mu[::2],
+        "g": mu[1::2],
+        "new": mu[:40] + 0.1,
+        "traffic": mu.repeat(2, 0),
+        "strangers": -mu[:60],
+        "persons": labels[:60],
+    }
     for name, x in arrays.items():
         np.save(f"{name}.npy", x)
     match = labels % 2 == 0

@@ -428,7 +428,9 @@ def test_a_rising_margin_is_that_of_the_loss_at_each_step(name):
 
 def test_mu_of_mu_scaleface_is_that_of_all_pairs():
     rng = np.random.default_rng(0)
-    d, labels = pe.Scaled(rng.normal(size=(60, 5)), rng.uniform(1, 9, 60)), rng.integers(0, 7, 60) * 3
+    mu = rng.normal(size=(60, 5))
+    d = pe.Scaled(mu / np.linalg.norm(mu, axis=1, keepdims=True), rng.uniform(1, 9, 60))
+    labels = rng.integers(0, 7, 60) * 3
     rows = np.argwhere(np.triu(np.ones((60, 60), bool), k=1))
     expected = pe.fit_shift(d, rows, labels[rows[:, 0]] == labels[rows[:, 1]])
     assert mu_scaleface.score(d, labels).params["mu"] == pytest.approx(expected, abs=1e-12)

@@ -110,7 +110,7 @@ def test_no_search_is_made_twice(parts, tmp_path, monkeypatch, capsys, most, aft
 
 # -- recipes -----------------------------------------------------------------------------------------------------------
 
-TABLES = {"method", "settings", "digits", "tune"}
+TABLES = {"method", "about", "settings", "digits", "tune"}
 
 
 @pytest.mark.parametrize("row", train.RECIPES)

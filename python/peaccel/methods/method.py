@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from peaccel._utils import config
 from peaccel.distributions import Distribution
 from peaccel.scores import Score
 
@@ -171,3 +173,9 @@ class Method:
     """The frozen dataclass of its settings."""
     build: Callable[[nn.Module, int, int, Any], Training] = field(repr=False)
     """Makes a `Training` from a backbone, the width of its features, the number of classes and settings."""
+
+
+def described(name: str, settings: type[Any], build: Callable[[nn.Module, int, int, Any], Training]) -> Method:
+    """A method of this package, of which the table [about] of its recipe says the rest."""
+    recipe = config.read_mapping(Path(__file__).parent / "recipes" / f"{name}.toml")
+    return Method(name, **recipe["about"], settings=settings, build=build)
