@@ -637,6 +637,7 @@ ELSEWHERE = {
     "features relevance": "tests/train/test_train_relevance.py",
     **dict.fromkeys(("answer_confidence kind", "answer_confidence labels"), "tests/fits/test_answer_confidence.py"),
     "read_plda before": "tests/io/test_io_plda.py",
+    **dict.fromkeys(("read_distribution skip_bad", "from_arrow skip_bad"), "tests/io/test_distribution_files.py"),
     "train command": "tests/train/test_train_cli.py",
     "FaissReranker.build recall": "tests/retrieval/faiss/test_first_stage_recall.py",
     "reader use": "tests/cli/test_extend.py",

@@ -225,7 +225,7 @@ class ArrowBlocks:
         return self._ids
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{key}={name!r}" for key, name in self._columns.items())
+        columns = ", ".join(f"{'ids' if key == 'id' else key}={name!r}" for key, name in self._columns.items())
         return f"ArrowBlocks({columns}, rows={self.rows})"
 
 
