@@ -11,13 +11,11 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from peaccel import metrics, retrieval, scores
+from peaccel import calibrate_variance, fit_prior, metrics, retrieval, scores
 from peaccel.data.corruption import Pictures
 from peaccel.distributions import Distribution, Normal, Point, VonMisesFisher
 from peaccel.distributions.confidence import confidence
-from peaccel.evaluation import verification_pairs
-from peaccel.evaluation.choose_score import fit
-from peaccel.evaluation.separation import probability
+from peaccel.evaluation import probability, verification_pairs
 from peaccel.fits.records import Calibration
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.vmf import VMFLoss
@@ -126,10 +124,9 @@ def _rivals(method: Method, score: Score, held: Distribution, labels: NDArray[np
     """The method's own score, the cosine of its means, and of PFE the calibrated likelihood ratio."""
     rivals = {"own": Rival(score), "cosine": Rival(scores.get("cosine"))}
     if method.name == "pfe" and isinstance(held, Normal):
-        fits = fit(held, labels, None, 0)
-        assert fits.prior is not None
-        llr = scores.llr(prior_mean=fits.prior.mean, prior_var=fits.prior.var)
-        rivals["llr"] = Rival(llr, fits.calibration)
+        prior = fit_prior(held, labels)
+        llr = scores.llr(prior_mean=prior.mean, prior_var=prior.var)
+        rivals["llr"] = Rival(llr, calibrate_variance(held, *verification_pairs(labels, None)))
     return rivals
 
 

@@ -989,6 +989,24 @@ def nmi(h):
     return result, want
 
 
+@call("metrics.trial_clusters")
+def trial_clusters(h):
+    enrol, test, same = h.labels(h.n), h.labels(h.n), h.flags(h.n)
+
+    def want():
+        groups = [{name} for name in {*enrol.tolist(), *test.tolist()}]
+        for a, b in zip(enrol[same].tolist(), test[same].tolist(), strict=True):
+            joined = [group for group in groups if group & {a, b}]
+            groups = [group for group in groups if group not in joined] + [set().union(*joined)]
+        of = {name: i for i, group in enumerate(groups) for name in group}
+        mine = np.array([[of[a], of[b]] for a, b in zip(enrol.tolist(), test.tolist(), strict=True)])
+        assert (np.equal.outer(mine, mine) == np.equal.outer(result, result)).all()
+        return result
+
+    result = metrics.trial_clusters(enrol, test, same)
+    return result, want
+
+
 @call("metrics.truncated_rows")
 def truncated_rows(h):
     labels = h.labels(3 * h.n)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from peaccel import _core, scores, special
 from peaccel._core import CudaError
 from peaccel._utils.runtime import build_info, set_num_threads
+from peaccel._utils.words import no_attribute
 from peaccel.distributions import (
     Distribution,
     NonIsotropicVonMisesFisher,
@@ -227,7 +228,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         globals()[name] = getattr(importlib.import_module(f"peaccel.{_MODULE_OF[name]}"), name)
         return globals()[name]
-    raise AttributeError(f"module 'peaccel' has no attribute {name!r}")
+    raise no_attribute("module 'peaccel'", name)
 
 
 def __dir__() -> list[str]:

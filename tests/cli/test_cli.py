@@ -18,6 +18,7 @@ from command import run
 
 import peaccel as pe
 from peaccel import _utils, io, retrieval
+from peaccel.cli import _fitted_files
 from peaccel.fits.records import Calibration, FalseMatchLimit
 
 Q, G, D, K = 3, 20, 8, 6
@@ -267,7 +268,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "": "expected exactly one of --candidates and --index",
     "--candidates c.npy --index g.faiss": "expected exactly one of --candidates and --index",
     "--candidates none.npy": "none.npy: no such file",
-    "--candidates g.npz": "g.npz: key candidates is missing, found mu, var; expected candidates",
+    "--candidates g.npz": "g.npz: key candidates is missing, found mu, var; or name it: g.npz:NAME",
     "--candidates beyond.npy": "",
     "--candidates two.npy": "",
     "--candidates c.npy --k 0": "",
@@ -276,7 +277,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --queries narrow.npz": "",
     "--candidates c.npy --queries bad.npz": "bad.npz: Normal: var is negative in row 1",
     "--candidates c.npy --gallery none.npz": "none.npz: no such file",
-    "--candidates c.npy --gallery g.txt": "g.txt: unsupported suffix '.txt', expected .npz or .npy or .safetensors",
+    "--candidates c.npy --gallery g.txt": "g.txt: unsupported suffix '.txt', expected .npz or .safetensors or .npy or ",
     "--candidates c.npy --gallery cut.npz": "cut.npz: cannot be read, truncated or damaged? (",
     "--candidates c.npy --out r.npy": "r.npy: unsupported suffix '.npy', expected .npz or .safetensors or .json or .cs",
     "--candidates c.npy --out g.npz/r.npz": "g.npz/r.npz: g.npz is a file or in one, expected a folder",
@@ -356,7 +357,7 @@ def test_errors_of_files_that_do_not_name_them_name_the_files_of_the_command(fil
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(io, "read_distribution", fails)
+    monkeypatch.setattr(_fitted_files, "items_in_file", fails)
     code, _, err = run(capsys, "search --gallery g.npz --queries q.npz --out r.npz")
     assert code == 2 and err == f"peaccel search: g.npz or q.npz: cannot be read ({error})\n"
 

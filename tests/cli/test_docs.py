@@ -85,6 +85,10 @@ SHOWN = {
     "peaccel gallery append --gallery faces.lance --embeddings more.parquet --resume": "",
     "peaccel gallery index --gallery faces.lance --factory HNSW32": "",
     "peaccel gallery search --gallery faces.lance --queries faces.npz --filter year>=2010 --out answers.csv": "",
+    "peaccel gallery delete --gallery faces.lance --id face-0007 face-0008": "",
+    "peaccel gallery versions --gallery faces.lance": "",
+    "peaccel gallery restore --gallery faces.lance --version 1": "",
+    "peaccel gallery compact --gallery faces.lance": "",
     "peaccel gallery info --gallery faces.lance": "",
     "peaccel gallery verify --gallery faces.lance": "",
 }

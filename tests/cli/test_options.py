@@ -112,7 +112,7 @@ MEANINGS = {
 
 
 BY_NAME = {"data": {str, "mnist", "digits8"}, "method": {Path, *HEADS}}
-"""What is named by one of a few names in some commands, and by a path in others."""
+"""Options that take one of a few names in some commands, and a path in others."""
 
 
 def options_of(command):

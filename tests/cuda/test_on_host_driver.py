@@ -29,7 +29,9 @@ FATBIN = (0xBA55ED50).to_bytes(4, "little")  # how a fatbin begins
 
 
 def printed(code, **environment):
-    environment |= {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS") if name in os.environ}
+    environment |= {
+        name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "PYTHONPATH") if name in os.environ
+    }
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout.strip()
@@ -40,7 +42,7 @@ def info(**environment):
 
 
 def run_elements(**environment):
-    """What an element that is computed in a process of its own gives: a process keeps the driver that it has loaded."""
+    """Output of an element that is computed in a process of its own, since a process keeps the driver it has loaded."""
     code = """
 import torch
 from peaccel import CudaError
@@ -201,3 +203,13 @@ def test_every_op_has_its_kernels():
     wanted = [name for op in OPS for name in kernels_of(op)]
     assert len(set(wanted)) == len(wanted) > 250
     assert [name for name in wanted if f".text.{name}".encode() + bytes(1) not in code] == []
+
+
+@pytest.mark.parametrize(("k", "queries"), [(1024, 16), (1024, 256), (100, 2048), (1, 4096)])
+def test_lists_of_a_search_and_the_best_of_its_shards_take_128_mb(libraries, k, queries):
+    """On a device with the processors of an H100."""
+    shapes = (queries, 64), (queries, 64), (10_000_000, 64), (10_000_000, 64), (1, 0)
+    arrays = [(0, shape, (shape[1], 1), "float32") for shape in shapes]
+    code = f"from peaccel import _core; print(*_core.cuda_cut('mls_diagonal', (0, 0), {arrays}, {k}, 'auto')[:2])"
+    shards, items = map(int, printed(code, **libraries, FAKE_CUDA_MULTIPROCESSORS="132").split())
+    assert shards * queries <= 4 * 132 * 16 and (items + shards * queries * k) * 12 <= 2**27

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+import subprocess
 import sys
 from functools import partial
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 from items import NUMPY, as_library, to_numpy
 from items import make as items_of
+from torch.utils.data import default_collate
 
 import peaccel as pe
 from peaccel.distributions import NonIsotropicVonMisesFisher as NIVMF
@@ -537,6 +539,55 @@ def test_queries_that_are_not_finite_are_counted_and_named(call, library):
     call(sure, sure)
     large = Point(as_library(np.full((4, 9), 3e4), library, "float16"))
     call(large, large)
+
+
+# -- torch's containers ------------------------------------------------------------------------------------------------
+
+
+@each_kind
+def test_torchs_containers_know_distributions(kind, tmp_path):
+    d = make(kind, library="torch")
+    for items in (d, make(kind)):
+        batch = default_collate([{"d": items[i], "label": i} for i in range(5)])
+        assert same(batch["d"], d) and batch["d"].home == d.home and batch["label"].tolist() == [0, 1, 2, 3, 4]
+    doubled = torch.utils._pytree.tree_map(lambda x: 2 * x, {"d": d})["d"]
+    assert torch.equal(doubled.mu, 2 * d.mu) and type(doubled) is type(d)
+    leaves, spec = torch.utils._pytree.tree_flatten([d, 1])
+    assert len(leaves) == len(d.arrays) + 1 and same(torch.utils._pytree.tree_unflatten(leaves, spec)[0], d)
+    torch.utils._pytree.tree_unflatten([object()] * len(leaves), spec)  # as torch itself does to walk a tree
+    torch.save({"d": d}, tmp_path / "d.pt")
+    assert same(torch.load(tmp_path / "d.pt", weights_only=True)["d"], d)
+
+
+def test_a_variance_for_all_items_is_read_without_running_code(tmp_path):
+    torch.save(Normal(torch.ones(3, 2), 0.5), tmp_path / "d.pt")
+    assert torch.load(tmp_path / "d.pt", weights_only=True).common_parameter().tolist() == [0.5]
+
+
+def test_torch_that_is_imported_later_knows_distributions_with_the_first_tensor():
+    code = """
+import peaccel as pe, sys
+assert "torch" not in sys.modules
+import torch
+d = pe.Point(torch.eye(2))
+print(len(torch.utils.data.default_collate([d, d])))
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout == "4\n"
+
+
+@each_library
+@each_kind
+def test_copies_and_moves(kind, library):
+    d = make(kind, library=library)
+    copy = d.clone()
+    assert same(copy, d) and copy.mu is not d.mu and same(d.cpu(), d)
+    copy.mu[:] = 0
+    assert not same(copy, d)
+    for device in (None, 0, "cuda:0"):
+        if library == "numpy" or not torch.cuda.is_available():
+            with pytest.raises(ValueError, match=r"expected float16|not a dtype or device"):
+                d.cuda(device)
 
 
 # -- truncate ----------------------------------------------------------------------------------------------------------

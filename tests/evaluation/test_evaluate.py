@@ -199,7 +199,7 @@ WRONG = {
         lambda d, y: pe.evaluate(d, None, y, quality=[1.0]),
         "quality has shape (1,), expected (180,) like queries",
     ),
-    "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "score cosine is NaN for some pairs"),
+    "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "180 of 180 rows are not finite"),
     "NaN variance": (
         lambda d, y: pe.evaluate(pe.Normal(d.mu, np.where(y > 0, d.var, np.nan)), None, y, ["cosine"]),
         "queries has an uncertainty that is NaN: see its validate()",

@@ -192,7 +192,8 @@ def test_a_command_chooses_the_threshold_of_a_trial_list(folder, capsys):
     assert code == 0, err
     given = {"enrolment": io.read_enrolment("spk2utt"), "rule": "mean", "cohort": COHORT}
     scores = pe.score_trials(items("normal"), IDS, ENROL, TEST, "mls", **given)
-    found = pe.choose_pair_threshold(scores, MATCH, p_target=0.05)
+    speakers = pe.metrics.trial_clusters(ENROL, TEST, MATCH)
+    found = pe.choose_pair_threshold(scores, MATCH, p_target=0.05, clusters=speakers)
     assert io.read_fit("o/accept.json") == found.accept and str(found) in out
     assert run(capsys, f"{OF_TRIALS} --score llr:prior_var=1 --far 20%")[0] == 0
 

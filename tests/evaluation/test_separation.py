@@ -142,7 +142,7 @@ def scored_pairs(seed, classes=50):
 
 
 def rates(scores, same, resamples):
-    return PairRates(**pair_rates(scores, same, resamples, Costs("test", 0.5), ratios=False))
+    return PairRates(**pair_rates(scores, same, resamples, Costs("test", 0.5), False, 0))
 
 
 def test_intervals_of_pairs_are_those_of_both_classes_drawn(monkeypatch):

@@ -69,6 +69,10 @@ SMALL_FILES = {
             p, offsets=[0, *[30_000] * 30_000], scores=np.ones(30_000), ids=np.arange(30_000)
         ),
     ),
+    "repeated.parquet": (
+        lambda p: io.read_labels(f"{p}:label"),
+        lambda p: parquet.write_table(pa.table({"label": [LONG] * 4000}), p),
+    ),
     "constant.parquet": (
         lambda p: io.read_labels(f"{p}:label"),
         lambda p: parquet.write_table(pa.table({"label": np.zeros(10**8, np.int64)}), p),
@@ -141,6 +145,80 @@ def test_no_raw_error_of_a_parser_is_left(tmp_path, monkeypatch, name, short):
     assert type(caught.value) is ValueError
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+PAIRS, ODD = (
+    "score,match,group\n",
+    ("+5", " 5", "1_0", "007", "-0", "nan", "-nan", "NaN(1)", "inf", "1e400", "0x1p3", "5.", ""),
+)
+BOTH_WAYS = {
+    **{f"rank {x!r}.csv": (io.read_ranking, lines(f"0,{x},3,0.5")) for x in ODD},
+    **{f"score {x!r}.csv": (io.read_ranking, lines(f"0,1,3,{x}", "0,2,4,0.5")) for x in ODD},
+    **{f"id {x!r}.csv": (io.read_ranking, lines(f"0,1,{x},1", "0,2,4,0.5")) for x in (*ODD, 2**63, -(2**63), 10**19)},
+    **{f"pair {x!r}.csv": (io.read_scored_pairs, f"{PAIRS}{x},1,a\n") for x in ODD},
+    **{f"match {x!r}.csv": (io.read_scored_pairs, f"{PAIRS}1,{x},a\n") for x in ("yes", " Target ", "2", "", "TRUE")},
+    **{
+        f"group {x!r}.csv": (io.read_scored_pairs, f"{PAIRS}1,1,{x}\n\n2,0,b\n") for x in (" a ", "", " ", "é", '"a,b"')
+    },
+    "returns.csv": (io.read_ranking, lines("0,1,3,0.5").replace("\n", "\r\n")),
+    "old returns.csv": (io.read_ranking, lines("0,1,3,0.5").replace("\n", "\r")),
+    "mark.csv": (io.read_ranking, "\ufeff" + lines("0,1,é,0.5")),
+    "empty lines.csv": (io.read_ranking, lines("", "0,1,3,0.5", "", "1,1,4,0.5", "")),
+    "more.csv": (io.read_ranking, lines("0,1,3,0.5,6")),
+    "quotes.csv": (io.read_ranking, lines('0,1,"a ""b""",0.5', '0,2,c"d,0.5')),
+    "torn quotes.csv": (io.read_ranking, lines('0,1,"a,0.5')),
+    "head.csv": (io.read_ranking, "query,rank,id,score\n"),
+    "quoted head.csv": (io.read_ranking, '"query","rank","id","score"\n0,1,a,0.5\n'),
+    "tabs.tsv": (io.read_scored_pairs, "score\tmatch\n1\t0\n"),
+    "semicolons.csv": (io.read_scored_pairs, "match;score\n1;0.5\n"),
+    "twice.csv": (io.read_scored_pairs, "score,score,match\n1,1,1\n"),
+    **{
+        f"{number}.trials": (io.read_trials, text)
+        for number, text in enumerate(
+            (
+                "1 a b\n0 a c",
+                "1  a b\n",
+                " 1 a b\n",
+                "1 a b \n",
+                "1\ta\tb\n",
+                "1 a\n",
+                "1 a b c\n",
+                "\n1 a b\n\n0 c d\n",
+                "",
+                "1 a é\n",
+                "1 a\xa0b c\n",
+                '1 "a b"\n',
+                "a b target\n",
+                "a b maybe\n",
+                "1 a 0\n",
+                "1 a b\r\n0 c d\r\n",
+            )
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_a_loop_and_pyarrow_read_and_refuse_alike(tmp_path, monkeypatch, name):
+    read, content = BOTH_WAYS[name]
+    path = tmp_path / name.replace("'", "_")
+    path.write_bytes(content.encode())
+
+    def found(short):
+        monkeypatch.setattr(_text_columns, "SHORT", short)
+        try:
+            return read(path)
+        except ValueError as error:
+            return str(error)
+
+    loop, arrow = found(1 << 30), found(0)
+    assert type(loop) is type(arrow)
+    if isinstance(loop, str):
+        assert loop == arrow
+    else:
+        for x, y in zip(loop, arrow, strict=True):
+            np.testing.assert_array_equal(x, y)
+            assert x is y is None or x.dtype.kind == y.dtype.kind
 
 
 def test_names_that_would_move_a_terminal_are_quoted(tmp_path):

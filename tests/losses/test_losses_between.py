@@ -280,7 +280,12 @@ def test_a_memory_without_pairs_of_a_kind_is_no_error(loss, options, kind):
             ValueError,
             "labels of reference are torch.int64 of shape (19,)",
         ),
-        ({"reference": (items("isotropic", M), OTHERS)}, TypeError, "expected a point of dim 6 like d"),
+        ({"reference": (items("isotropic", M), OTHERS)}, TypeError, "expected a point like d"),
+        (
+            {"reference": (items("point", M).truncate(4), OTHERS)},
+            ValueError,
+            "dim of reference is 4, expected 6 like d",
+        ),
         ({"mined": 3}, ValueError, "mined is int, expected (anchors, positives, negatives) or (anchors, pos"),
         ({"mined": (LABELS,)}, ValueError, "mined is 1 tensors, expected"),
         ({"mined": (LABELS, LABELS, LABELS + 9)}, ValueError, "mined names rows 9 .. 12, expected 0 .. 11"),

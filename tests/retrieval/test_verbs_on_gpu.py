@@ -4,14 +4,18 @@ Tensors that say they are on one (`stand_in_gpu`) show that here, under modes th
 """
 
 import itertools
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from conftest import assert_ranking, make, scored, to_numpy
-from stand_in_gpu import on_gpu, stand_in
+from stand_in_gpu import _here, on_gpu, stand_in
 from waits import NothingIsSent, NothingWaits
 
 import peaccel as pe
+from peaccel.ops import _dispatch
+from peaccel.retrieval.ranking import best_first
 
 CASES = sorted({(name, q, g) for name, score in pe.scores.SCORES.items() for q, g in score.pairs})
 VAR = torch.tensor([[0.5, 0.3, 2.0, 1.0, 0.7, 0.1]])
@@ -126,3 +130,25 @@ def test_galleries_in_blocks_of_one_variance_are_told_apart_without_waiting():
     q, first, second = (items("normal_diagonal", 9, n, n * VAR) for n in (1, 2, 3))
     with pytest.raises(ValueError, match="has not the one variance that all items of block 0 have"):
         pe.search(q, [first, second], 4, "mls")
+
+
+def test_merges_of_shards_do_not_wait(monkeypatch):
+    """They are one selection by places, whose ties keep the order of the parts."""
+    rng, parts = np.random.default_rng(0), []
+    for start in (0, 50):
+        scores = torch.from_numpy(rng.integers(-2, 3, (4, 6)).astype(np.float32)).sort(1, descending=True).values
+        ids = torch.from_numpy(rng.permutation(24).reshape(4, 6)) + start
+        scores[:, 5], scores[1, 4], ids[:, 5] = -torch.inf, torch.nan, -1
+        parts.append(pe.Ranking(scores, ids))
+    monkeypatch.setattr(_dispatch, "_ON_GPU", _dispatch._ON_GPU._replace(select=partial(_here(_sorted), None)))
+    on = [pe.Ranking(*map(on_gpu, part)) for part in parts]
+    for k in (3, 9, 20):
+        for offsets in (None, [100, 0]):
+            with NothingIsSent(), NothingWaits():
+                found = pe.merge(on, k, offsets)
+            assert_ranking(pe.Ranking(*(x.cpu() for x in found)), tuple(map(to_numpy, pe.merge(parts, k, offsets))))
+
+
+def _sorted(_, scores, ids, k):
+    """As the kernel's."""
+    return tuple(x[:, :k] for x in best_first(scores, ids, by_row=True))

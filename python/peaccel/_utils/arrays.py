@@ -138,7 +138,7 @@ def is_traced(x: object) -> bool:
 
 
 def is_captured(x: Array) -> bool:
-    """Whether what is computed from x becomes part of a graph of CUDA, or of torch.compile: nobody may keep or look at it."""
+    """Whether results of x become part of a graph of CUDA or of torch.compile: nobody may keep or look at them."""
     return is_traced(x) or (is_torch(x) and x.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing())
 
 

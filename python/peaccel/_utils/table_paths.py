@@ -52,6 +52,7 @@ def columns_in(path: str | os.PathLike[str]) -> dict[str, str]:
 def name_in(path: str | os.PathLike[str], names: tuple[str, ...], found: Collection[str]) -> str:
     """The name of one array of a file: that behind its path, or the first of some that is found, else the first."""
     columns = columns_in(path)
-    if "" in columns or ("ids" in names and "id" in columns):
-        return columns.get("") or columns["id"]
+    for key in ("", *("id" if name == "ids" else name for name in names)):
+        if key in columns:
+            return columns[key]
     return next((name for name in names if name in found), names[0])

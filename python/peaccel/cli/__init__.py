@@ -24,6 +24,7 @@ from typing import NoReturn
 from peaccel._core import __version__
 from peaccel._utils import options
 from peaccel._utils.suggestions import printable, unknown
+from peaccel._utils.words import place_of
 
 __all__ = ["COMMANDS", "main", "user_errors"]
 
@@ -69,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if None in map(find_spec, ("rich", "tyro")):  # not after the work is done
         _fail(command, "the command line needs tyro and rich: pip install peaccel[cli]")
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
-        _fail("peaccel", unknown("command", arguments[0], COMMANDS))
+        place = place_of(arguments[0])
+        message = f"unknown command {arguments[0]!r}; {place}" if place else unknown("command", arguments[0], COMMANDS)
+        _fail("peaccel", message)
     with user_errors(command, arguments):
         if arguments and arguments[0] in COMMANDS:
             _run(arguments[0], arguments[1:])

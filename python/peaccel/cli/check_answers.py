@@ -138,9 +138,9 @@ def main(arguments: Sequence[str]) -> None:
         plan = _plan(settings, best, sheet)
     sheet.write(plan.rows)
     assert plan.accept is not None
-    known = {} if task.score is None else {"score": scores.get(task.score).fingerprint}
     about = f"{plan.checked} checked answers of {len(best)} in {task.ranking.name}"
-    io.write_fit(accept, replace(plan.accept, fitted_on=about, **known))
+    score = "" if task.score is None else scores.get(task.score).fingerprint
+    io.write_fit(accept, replace(plan.accept, fitted_on=about, score=score))
     save_numbers(numbers, settings, {accept: True})
     print(plan)
     nothing = math.isinf(plan.accept.threshold)

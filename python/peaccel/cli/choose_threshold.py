@@ -186,8 +186,15 @@ def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> 
     if task.confidence != ChooseThreshold.confidence or task.try_centre or task.per or task.groups:
         raise ValueError("--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list")
     pairs, clusters = _scored_trials(task) if task.pairs is None else (_scored_pairs(task, task.pairs), None)
-    alphas["clusters"] = clusters if task.p_target is not None else None
-    return choose_pair_threshold(*pairs, **alphas, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
+    return choose_pair_threshold(
+        *pairs,
+        **alphas,
+        c_miss=task.c_miss,
+        c_fa=task.c_fa,
+        clusters=None if task.p_target is None else clusters,
+        delta=delta,
+        seed=task.seed,
+    )
 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:

@@ -44,6 +44,8 @@ from peaccel._utils.arrays import (
     widened,
 )
 from peaccel._utils.seeds import as_integer
+from peaccel._utils.words import no_attribute
+from peaccel.distributions import torch_containers
 from peaccel.ops._dispatch import transformed
 
 __all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
@@ -106,9 +108,10 @@ class Distribution(Generic[ArrayT]):
         def is_adjacent(self) -> bool: ...
         @property
         def number(self) -> float | None: ...
-
-        _repeats: bool  # whether all items have the same row of the last array in memory
-        _looked_at: bool  # whether check_rows() has found nothing
+        @property
+        def _repeats(self) -> bool: ...  # whether all items have the same row of the last array in memory
+        @property
+        def _looked_at(self) -> bool: ...  # whether check_rows() has found nothing
 
     _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
     _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array
@@ -134,6 +137,8 @@ class Distribution(Generic[ArrayT]):
         object.__setattr__(self, "_repeats", is_repeated(x))
         object.__setattr__(self, "_looked_at", False)
         object.__setattr__(self, "number", number)
+        if self.home.device != "numpy":
+            _enter_in_torch()
 
     def _check_mu(self, mu: Array) -> None:
         shape = tuple(mu.shape)
@@ -178,6 +183,12 @@ class Distribution(Generic[ArrayT]):
     def __len__(self) -> int:
         """N, the number of items."""
         return int(self.mu.shape[0])
+
+    if not TYPE_CHECKING:  # which would take every attribute for known
+
+        def __getattr__(self, name: str) -> Any:
+            """Answer the field's words, such as ``d.sample``, by where they stand."""
+            raise no_attribute(f"{type(self).__name__!r} object", name)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> None:
         """Refuse to become an array: it would be one of single items, taken one by one for minutes.
@@ -257,6 +268,18 @@ class Distribution(Generic[ArrayT]):
             what = f"{type(self).__name__}: mu has dtype {dtype_name(arrays[0])}"
             raise ValueError(f"{what}, expected float16, bfloat16, float32 or float64")
         return type(self)(*arrays)
+
+    def cpu(self) -> Self:
+        """The same items in the memory of the host, where those of numpy lie already."""
+        return self if self.home.device == "numpy" else self.to("cpu")
+
+    def cuda(self, device: int | str | None = None) -> Self:
+        """The same items, tensors, on a GPU: torch's current one unless ``device`` says another."""
+        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+
+    def clone(self) -> Self:
+        """A copy of the items; of tensors with gradients, as `torch.Tensor.clone`."""
+        return self._map(lambda x: x.clone() if is_torch(x) else x.copy())
 
     def detach(self) -> Self:
         """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
@@ -650,6 +673,12 @@ def _concatenated(arrays: Sequence[Array]) -> Array:
     return namespace(arrays[0]).concatenate(list(arrays))
 
 
+def _enter_in_torch() -> None:
+    """Let torch's containers know distributions, where torch is there."""
+    kinds = (Normal, VonMisesFisher, NonIsotropicVonMisesFisher, Scaled, Point)
+    torch_containers.enter(kinds, concat, _with_one)
+
+
 def _with_one(kind: Callable[..., Distribution], mu: Array, row: Array) -> Distribution:
     """A distribution whose items all have one row of a parameter, a single item too."""
     return kind(mu, repeated(row, len(mu)))
@@ -663,3 +692,6 @@ def is_readable(x: Array) -> bool:
 def _is_hidden(x: Array) -> bool:
     """Whether values cannot be read here, or are to be differentiated."""
     return not is_readable(x) or (is_torch(x) and x.requires_grad)
+
+
+_enter_in_torch()

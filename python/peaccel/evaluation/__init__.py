@@ -23,6 +23,7 @@ from peaccel.evaluation.choose_score import RankedScore, ScoreChoice
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
+from peaccel.evaluation.separation import probability
 from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
 from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
 
@@ -40,6 +41,7 @@ __all__ = [
     "ThresholdResult",
     "evaluate_templates",
     "mean_interval",
+    "probability",
     "simultaneous_intervals",
     "verification_pairs",
 ]

@@ -34,6 +34,7 @@ from peaccel.fits.fit_centre import fit_centre
 from peaccel.fits.learn_then_test import one_of_each
 from peaccel.fits.records import Centre, Threshold
 from peaccel.metrics import Relevance
+from peaccel.metrics._draws import as_clusters
 from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
 from peaccel.metrics.detection_cost import Costs, least_and_actual
@@ -286,12 +287,9 @@ def choose_pair_threshold(
     units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", groups, len(pairs))
     drawn = None if groups is None else units
     if clusters is not None:
-        drawn = np.asarray(clusters)
-        if p_target is None or groups is not None or drawn.shape not in ((len(pairs),), (len(pairs), 2)):
-            found = (
-                f"{drawn.shape}{'' if groups is None else ' beside groups'}{'' if p_target else ' without p_target'}"
-            )
-            raise ValueError(f"{owner}: clusters has shape {found}, expected ({len(pairs)}, 2) with p_target alone")
+        if p_target is None or groups is not None:
+            raise ValueError(f"{owner}: clusters are of p_target alone, expected neither groups nor another promise")
+        drawn = as_clusters(owner, clusters, len(pairs))
     kind = "pairs" if groups is None else "groups"
     if units.max() < 1:
         raise ValueError(f"{owner}: scores are of one of the {kind}, expected at least two")
@@ -323,7 +321,7 @@ def _cost(
 ) -> CostResult:
     """The least detection cost, and the rates of the pairs with intervals over draws of their clusters."""
     drawn = None if clusters is None else Resamples(clusters, seed)
-    rates = pair_rates(pairs, right, drawn, costs, ratios=True, seed=seed)
+    rates = pair_rates(pairs, right, drawn, costs, True, seed)
     return CostResult(
         p_target=costs.p_target,
         c_miss=costs.c_miss,

@@ -165,13 +165,12 @@ def evaluate(
     of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
     resamples = Resamples(of_queries[known], seed)
     of_both = Resamples(np.stack([of_queries[asked[:, 0]], of_items[asked[:, 1]]], 1), seed)
-    every: list[Answers] = []
-    verifications: list[dict[str, Any]] = []
+    every, verifications = list[Answers](), list[dict[str, Any]]()
     for score in named:
         every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2), seed=seed))
-        of_asked = of_pairs("evaluate", queries, items, asked, score)
-        warn_if_reversed("evaluate", f"scores {score.label}", of_asked, same)
-        verifications.append(pair_rates(of_asked, same, of_both, costs, score.name == "llr"))
+        scored = of_pairs("evaluate", queries, items, asked, score), same
+        warn_if_reversed("evaluate", f"scores {score.label}", *scored)
+        verifications.append(pair_rates(*scored, of_both, costs, score.name == "llr", seed))
     warn_of_copies("evaluate", queries, gallery, every[0].best)
     warn_of_ties("evaluate", named, every)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)

@@ -1,7 +1,5 @@
 """Rates of scored pairs: how a score separates pairs of one class from pairs of two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -77,22 +75,6 @@ def _auc(pairs: JudgedPairs) -> Array:
     return np.asarray((np.diff(far, axis=1) * (tar[:, 1:] + tar[:, :-1]) / 2).sum(1))
 
 
-def _eer(pairs: JudgedPairs) -> Array:
-    return drawn_rates(pairs.draws)
-
-
-def _least(pairs: JudgedPairs) -> Array:
-    return drawn_least(pairs.draws, pairs.costs)
-
-
-def _actual(pairs: JudgedPairs) -> Array:
-    return drawn_actual(pairs.draws, pairs.costs)
-
-
-def _cllr(pairs: JudgedPairs) -> Array:
-    return drawn_cllr(pairs.draws, pairs.scores, pairs.same)
-
-
 def _tar(pairs: JudgedPairs) -> Array:
     """TAR where FAR first reaches `FAR`, between two thresholds by linear interpolation."""
     far, tar = pairs.draws.rates
@@ -111,7 +93,7 @@ AUC = Column(
 
 
 @dataclass(frozen=True)
-class PairRates:
+class PairRates:  # functions in annotations are no strings, as those would not see the names of this file
     """Rates of scored pairs with intervals; NaN without pairs of one class or of two."""
 
     roc_auc: Annotated[Interval, AUC]
@@ -120,7 +102,7 @@ class PairRates:
         Column(
             "EER %",
             "error where as large a share of one class is rejected as is accepted of two; lower is better.",
-            pairs=PairMetric(lambda x: x.equal[0], _eer),
+            pairs=PairMetric(lambda x: x.equal[0], lambda x: drawn_rates(x.draws)),
         ),
     ]
     eer_threshold: Annotated[
@@ -159,7 +141,7 @@ class PairRates:
             "least detection cost over all thresholds, at the prior p_target, where either error costs 1; 1: what it "
             "costs to reject or accept all, lower is better.",
             plainly,
-            pairs=PairMetric(lambda x: x.cost.min_dcf, _least),
+            pairs=PairMetric(lambda x: x.cost.min_dcf, lambda x: drawn_least(x.draws, x.costs)),
         ),
     ]
     actual_dcf: Annotated[
@@ -169,7 +151,7 @@ class PairRates:
             "detection cost of llr at the threshold log((1 - p_target) / p_target): what it has more than minDCF is "
             "lost by calibration.",
             plainly,
-            pairs=PairMetric(lambda x: x.cost.actual_dcf, _actual, of_ratios=True),
+            pairs=PairMetric(lambda x: x.cost.actual_dcf, lambda x: drawn_actual(x.draws, x.costs), of_ratios=True),
         ),
     ]
     """None where scores are no log-likelihood ratios, as is the next one."""
@@ -179,7 +161,7 @@ class PairRates:
             "Cllr",
             "cost of llr over all priors, in bits; 1: that of a ratio that is always 1, lower is better.",
             plainly,
-            pairs=PairMetric(lambda x: x.cost.cllr, _cllr, of_ratios=True),
+            pairs=PairMetric(lambda x: x.cost.cllr, lambda x: drawn_cllr(x.draws, x.scores, x.same), of_ratios=True),
         ),
     ]
 
@@ -190,7 +172,7 @@ def pair_rates(
     resamples: Resamples | None,
     costs: Costs,
     ratios: bool,
-    seed: int = 0,
+    seed: int,
 ) -> dict[str, Any]:
     """The fields of `PairRates`, with intervals over draws of the pairs' clusters, or of pairs one by one."""
     metrics = {name: column.pairs for name, column in columns(PairRates).items() if column.pairs is not None}

@@ -109,7 +109,7 @@ class _OfAccepted(Promise):
 
     def find(self, x: JudgedAnswers, alpha: float, delta: float, seed: int) -> Selection:
         """The threshold of `pe.learn_then_test`."""
-        return tested("learn_then_test", x.scores, x.right, x.classes, alpha, delta, seed, told=True)
+        return tested("learn_then_test", x.scores, x.right, x.classes, alpha, delta, seed, warned=True)
 
     def answered(self, x: JudgedAnswers, alpha: float) -> float:
         """The largest share whose risk is at most alpha."""

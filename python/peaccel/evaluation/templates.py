@@ -158,7 +158,7 @@ def evaluate_templates(
                 else of_pairs(owner, items, items, rows, score)
             )
             warn_if_reversed(owner, f"scores {score.label}", found, same)
-            rates = pair_rates(found, same, resamples, costs, score.name == "llr")
+            rates = pair_rates(found, same, resamples, costs, score.name == "llr", seed)
             results.append(TemplateResult(rule=name, score=score.label, **rates))
     return TemplateEvaluation(
         items=len(d),

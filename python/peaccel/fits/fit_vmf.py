@@ -105,9 +105,9 @@ def fit_vmf(z: Any, *, weights: Any = None, groups: ArrayLike | None = None, nam
         raise ValueError(f"fit_vmf: z has shape {shape}, expected (N, D) with N >= 1 and D >= 2")
     xp = namespace(rows)
     if is_readable(rows):
-        found = as_numpy(widened(rows))
-        require_finite("fit_vmf", "z", found)
-        require_unit("fit_vmf", "z", found)
+        values = as_numpy(widened(rows))
+        require_finite("fit_vmf", "z", values)
+        require_unit("fit_vmf", "z", values)
     w = None
     if weights is not None:
         numbers = as_array(weights, "fit_vmf", "weights", like=rows)
@@ -130,8 +130,8 @@ def fit_vmf(z: Any, *, weights: Any = None, groups: ArrayLike | None = None, nam
     if groups is not None:
         r, spread = _with_pooled(r, spread, weight, w, of)
     kappa = _concentration(shape[1], r, spread)
-    found = VonMisesFisher(cast(mu, compute_dtype(rows)), cast(kappa, compute_dtype(rows)))
-    return (found, np.unique(plain("fit_vmf", "groups", groups))) if names else found
+    law = VonMisesFisher(cast(mu, compute_dtype(rows)), cast(kappa, compute_dtype(rows)))
+    return (law, np.unique(plain("fit_vmf", "groups", groups))) if names else law
 
 
 def _weighted_moments(z: Array, weights: Array | None, groups: Groups) -> tuple[Array, Array, Array]:

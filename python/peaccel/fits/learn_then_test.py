@@ -142,7 +142,7 @@ def tested(
     alpha: float,
     delta: float,
     seed: int,
-    told: bool = False,
+    warned: bool = False,
 ) -> Selection:
     """The threshold of `learn_then_test`, called by an owner, who may have been told already of reversed scores."""
     seed = as_integer(owner, "seed", seed, *SEEDS)
@@ -158,7 +158,7 @@ def tested(
         right = "gallery_labels[ranking.ids[:, 0]] == labels"
         what = f"none of the {len(sure)} answers is right: expected correct of labels, not of rows, such as {right}"
         warn(f"{owner}: {what}")
-    if not told:
+    if not warned:
         warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
     one = one[np.argsort(-sure[one], kind="stable")]
     falling, errors = sure[one], np.cumsum(wrong[one])

@@ -109,11 +109,16 @@ def opened_file(path: PathLike) -> TableSource:
     # What is read is validated, or offsets of strings and lists beyond the file would be followed.
     def table(columns: Sequence[str]) -> Any:
         with reading(path):
+            size = sum(x.stat().st_size for x in (path.rglob("*") if path.is_dir() else [path]))
             if hasattr(found, "count_rows"):  # a few bytes may say that one value fills any number of rows
-                count, files = found.count_rows(), path.rglob("*") if path.is_dir() else [path]
+                count = found.count_rows()
                 asked = count * sum(_least_bytes(found.schema.field(name).type) for name in columns)
-                require_proportion(path, f"a table of {count:,} rows", asked, sum(x.stat().st_size for x in files))
-            chosen = source.table(columns)
+                require_proportion(path, f"a table of {count:,} rows", asked, size)
+            strings = []
+            if path.suffix == ".parquet":
+                strings = [name for name in columns if str(found.schema.field(name).type) in ("string", "large_string")]
+            chosen = source.table([name for name in columns if name not in strings])
+            chosen = _with_strings(path, chosen, strings, size).select(list(columns)) if strings else chosen
             chosen.validate(full=True)
             return chosen
 
@@ -182,8 +187,21 @@ def in_blocks(batches: Iterable[Any], rows: int) -> Iterator[Any]:
         yield table.from_batches(held)
 
 
-def _parquet(path: Path) -> Any:
-    return arrow().dataset.dataset(path, format="parquet")
+def _parquet(path: Path, strings: Sequence[str] = ()) -> Any:
+    """The table of a .parquet file, some of whose columns of strings have each value once."""
+    format = arrow().dataset.ParquetFileFormat(dictionary_columns=set(strings))
+    return arrow().dataset.dataset(path, format=format)
+
+
+def _with_strings(path: Path, table: Any, names: Sequence[str], size: int) -> Any:
+    """A table of a .parquet file of so many bytes and these columns of strings, whose lengths are looked at before."""
+    pa = arrow()
+    for name, column in zip(names, _parquet(path, names).to_table(columns=list(names)).columns, strict=True):
+        lengths = (pa.compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
+        asked = sum(pa.compute.sum(x).as_py() or 0 for x in lengths)
+        require_proportion(path, f"column {name} of {len(column):,} strings", asked, size)
+        table = table.append_column(name, column.cast(column.type.value_type))
+    return table
 
 
 def _lance(path: Path) -> Any:
@@ -207,9 +225,14 @@ def _csv(path: Path) -> Any:
     """The table of a .csv file; texts such as "[0.1, 0.2]", as pandas writes lists, become lists."""
     from pyarrow import csv
 
-    table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
+    table = csv.read_csv(
+        path,
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True),
+    )
     for place, column in enumerate(table.columns):
-        if str(column.type) == "string" and len(column) and str(column[0]).startswith("["):
+        first = column.drop_null()[:1].to_pylist() if str(column.type) == "string" else []
+        if first and first[0].startswith("["):
             rows = [None if text is None else _numbers_in(text) for text in column.to_pylist()]
             table = table.set_column(place, table.column_names[place], arrow().array(rows))
     return table

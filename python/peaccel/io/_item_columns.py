@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.arrays import Numpy
+from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.reading import named
+from peaccel._utils.table_paths import columns_in, file_of
 from peaccel.distributions import Distribution
 from peaccel.io._arrow_columns import require_column
 from peaccel.io.states import distribution_of
 
-__all__ = ["MEANS", "PARAMETERS", "ReadItems", "checked_items", "chosen_columns"]
+__all__ = ["MEANS", "PARAMETERS", "ReadItems", "checked_items", "chosen_columns", "chosen_in"]
 
 MEANS = ("mu", "embeddings", "embedding", "vectors", "vector", "features", "x")
 PARAMETERS = ("var", "kappa", "scale")
@@ -31,8 +33,8 @@ class ReadItems(NamedTuple):
     distribution: Distribution[Numpy]
     ids: NDArray[Any] | None
     """[N] int64 or strings; None where none are asked for."""
-    rows: NDArray[np.int64] | None
-    """[N], the rows that were kept; None for all."""
+    kept: NDArray[np.bool_] | None
+    """By row of the file, whether it was kept; None for all."""
 
 
 def chosen_columns(
@@ -59,6 +61,14 @@ def chosen_columns(
     for name in chosen.values():
         require_column(owner, names, name)
     return chosen
+
+
+def chosen_in(path: PathLike, names: Sequence[str]) -> dict[str, str]:
+    """The column of each array of a file's items, some of which the path names; an .npy file's array has no name."""
+    if tuple(names) == ("",):
+        return {"mu": ""}
+    columns = {key or "mu": name for key, name in columns_in(path).items()}
+    return chosen_columns(f"{path}", names, columns, f"{file_of(path)}:mu=NAME")
 
 
 def checked_items(
@@ -88,7 +98,7 @@ def checked_items(
             more = ", ..." if len(rows) > SHOWN else ""
             hint = "" if skip_bad is None else "; skip_bad=True or --skip-bad leaves such rows out"
             raise ValueError(f"{where} is NaN or null {count} {named(rows[:SHOWN])}{more}{hint}")
-        kept = ReadItems(d[~bad].validate(), None if ids is None else ids[~bad], np.flatnonzero(~bad))
+        kept = ReadItems(d[~bad].validate(), None if ids is None else ids[~bad], ~bad)
     except ValueError as error:
         raise ValueError(f"{owner}: {error}") from None
     warnings.warn(f"{owner}: left out what is NaN or null {count} {named(rows)}", stacklevel=3)

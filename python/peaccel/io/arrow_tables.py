@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Numpy, is_torch, on_host, repeated
+from peaccel._utils.reading import named
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
 from peaccel.io._arrow_columns import COMMON, column_of, ids_of, is_common, numbers_of
@@ -16,7 +18,7 @@ from peaccel.io._arrow_sources import Table, arrow, in_blocks, opened
 from peaccel.io._item_columns import PARAMETERS, ReadItems, checked_items, chosen_columns
 from peaccel.io.states import in_float32, to_state
 
-__all__ = ["ArrowBlocks", "arrow_blocks", "from_arrow", "items_of_table", "to_arrow"]
+__all__ = ["ArrowBlocks", "arrow_blocks", "from_arrow", "items_of_table", "to_arrow", "without_bad"]
 
 
 @overload
@@ -288,6 +290,18 @@ def items_of_table(
             arrays[key] = repeated(x[:1].copy(), len(x))
     ids = ids_of(owner, table, columns["id"], first) if "id" in columns else None
     return checked_items(owner, arrays, ids, first, skip_bad)
+
+
+def without_bad(owner: str, table: Any, columns: Sequence[str], first: int) -> Any:
+    """A table, whose rows count from `first`, without those that are NaN or null in some columns, which a warning
+    names."""
+    bad = np.zeros(len(table), bool)
+    for name in columns:
+        bad |= np.isnan(numbers_of(owner, table, name, first, numbers=name != "mu")).reshape(len(table), -1).any(1)
+    if bad.any():
+        rows = named(first + np.flatnonzero(bad))
+        warnings.warn(f"{owner}: left out what is NaN or null in row {rows}", stacklevel=2)
+    return table.filter(arrow().array(~bad))
 
 
 def _named(**columns: str | None) -> dict[str, str]:

@@ -8,16 +8,16 @@ import numpy as np
 
 from peaccel._utils.arrays import Numpy, bfloat16, dtype_name, on_host, repeated
 from peaccel._utils.atomic_files import PathLike
-from peaccel._utils.table_paths import TABLES, columns_in, file_of, is_table
+from peaccel._utils.table_paths import TABLES, file_of, is_table
 from peaccel.distributions import Distribution
 from peaccel.io._array_files import SEVERAL, existing, load, names_in, write
 from peaccel.io._arrow_sources import opened_file
-from peaccel.io._item_columns import ReadItems, checked_items, chosen_columns
+from peaccel.io._item_columns import ReadItems, checked_items, chosen_in
 from peaccel.io.arrow_tables import items_of_table
 from peaccel.io.read_ids import checked_ids
 from peaccel.io.states import in_float32, to_state
 
-__all__ = ["items_in_file", "read_distribution", "write_distribution"]
+__all__ = ["COMMON", "items_in_file", "read_distribution", "write_distribution"]
 
 COMMON = "common"  # a key beside a single item: its parameter was one for all
 FILES = (*SEVERAL, ".npy", *TABLES)
@@ -67,18 +67,15 @@ def read_distribution(path: PathLike, *, skip_bad: bool = False) -> Distribution
 
 def items_in_file(path: PathLike, skip_bad: bool = False) -> ReadItems:
     """The validated items of a file, and their ids where the path names a column of these: "f.npz:mu=x,id=names"."""
-    file, columns, owner = file_of(path), columns_in(path), f"{path}"
-    if "" in columns:
-        columns = {"mu": columns[""]}
-    name_it = f"{file}:mu=NAME"
+    file, owner = file_of(path), f"{path}"
     if is_table(file):
         source = opened_file(file)
-        chosen = chosen_columns(owner, source.names, columns, name_it)
+        chosen = chosen_in(path, source.names)
         table = source.table(list(dict.fromkeys(chosen.values())))
         items = items_of_table(owner, table, chosen, skip_bad=skip_bad)
     else:
         names = names_in(existing(file, FILES))
-        chosen = chosen_columns(owner, names, {"mu": ""} if names == ("",) else columns, name_it)
+        chosen = chosen_in(path, names)
         arrays = load(file, [*chosen.values(), *{COMMON} & {*names}])
         ids, state = None, {key: arrays[name] for key, name in chosen.items()}
         if "id" in state:

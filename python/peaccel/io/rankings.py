@@ -174,7 +174,9 @@ def read_ranking(path: PathLike, *, strings: bool = False) -> tuple[NDArray[Any]
     Raises
     ------
     FileNotFoundError, ValueError, ImportError
-        As ``read_distribution``; lines of queries that go by names.
+        As ``read_distribution``; lines of queries that go by names; two lines of one query and rank; a .csv file that
+        does not end with a newline, as where it was cut off; a ranking that takes memory out of all proportion to the
+        file once it is padded.
 
     Examples
     --------

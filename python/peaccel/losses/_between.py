@@ -185,8 +185,10 @@ class PairLoss(Loss[D]):
                 raise TypeError(f"{owner}: reference is {type(reference).__name__}, expected (distributions, labels)")
             other, of_other = reference
             require_batch(owner, other, of_other, "reference", "labels of reference")
-            if (other.kind, other.dim) != (d.kind, d.dim):
-                raise TypeError(f"{owner}: reference is {other!r}, expected a {d.kind} of dim {d.dim} like d")
+            if other.kind != d.kind:
+                raise TypeError(f"{owner}: reference is {other!r}, expected a {d.kind} like d")
+            if other.dim != d.dim:
+                raise ValueError(f"{owner}: dim of reference is {other.dim}, expected {d.dim} like d")
         if mined is not None and processes() > 1:
             raise ValueError(f"{owner}: mined is of one process, and {processes()} train together; expected None")
         with full_precision(labels):

@@ -4,6 +4,9 @@ scikit-learn and scipy compute what they define as the papers do: `nmi`, `spearm
 `train`).
 """
 
+from typing import TYPE_CHECKING
+
+from peaccel._utils.words import answered
 from peaccel.metrics._judged_ranking import relevance, without_self
 from peaccel.metrics._relation import Relevance
 from peaccel.metrics.calibration_error import CalibrationBins, calibration_error
@@ -90,3 +93,6 @@ __all__ = [
     "verification_accuracy",
     "without_self",
 ]
+
+if not TYPE_CHECKING:  # which would take every attribute for known
+    __getattr__ = answered(__name__)

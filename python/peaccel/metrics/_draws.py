@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.labels import plain
 from peaccel._utils.seeds import SEEDS, as_integer
-from peaccel.metrics._numbers import as_classes
+from peaccel._utils.suggestions import require_classes
 
-__all__ = ["ClusterDraws", "PairDraws", "counted_levels", "pair_draws", "percentiles", "require_draws"]
+__all__ = ["ClusterDraws", "PairDraws", "as_clusters", "counted_levels", "pair_draws", "percentiles", "require_draws"]
 
 Array = NDArray[Any]
 
@@ -155,10 +156,17 @@ def pair_draws(
     """Draws of pairs one by one, or of their clusters [N], or of those of both sides [N, 2], after checks."""
     if clusters is None:
         return PairDraws(scores, same, levels, None, resamples, seed)
-    names = as_classes(owner, "clusters", clusters, "(N, 2)" if np.ndim(clusters) == 2 else "(N,)")
-    if names.shape not in ((len(scores),), (len(scores), 2)):
-        raise ValueError(f"{owner}: clusters has shape {names.shape}, expected ({len(scores)},) or ({len(scores)}, 2)")
+    names = as_clusters(owner, clusters, len(scores))
     return PairDraws(scores, same, levels, ClusterDraws(names, seed, resamples), seed=seed)
+
+
+def as_clusters(owner: str, clusters: ArrayLike, count: int) -> Array:
+    """The clusters [N] of pairs, or [N, 2] of their sides, after checks."""
+    require_classes(owner, "clusters", clusters, "the cluster of each pair, or of each of its sides")
+    names = plain(owner, "clusters", clusters)
+    if names.shape not in ((count,), (count, 2)):
+        raise ValueError(f"{owner}: clusters has shape {names.shape}, expected ({count},) or ({count}, 2)")
+    return names
 
 
 def counted_levels(scores: Array, same: Array) -> Array:

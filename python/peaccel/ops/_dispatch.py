@@ -61,14 +61,16 @@ class Kernels(NamedTuple):
     ``score(op, inputs, candidates, pairwise)`` differentiates in torch. ``rerank(op, inputs, candidates, k, codes)``
     gives scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them, and
     ``search(op, inputs, k, prune, panels)`` those of all rows, with the share of pairs scored, None where it is not
-    known; both are detached. ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any:
-    ``panels(mu, uncertainty)`` gives what search reads of a gallery of one inner product.
+    known; both are detached. ``select(scores, ids, k)`` sorts, where a kernel does: higher scores, then NaN, then ids
+    -1, ties by the lower id. ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any:
+    ``panels(op, mu, uncertainty)`` gives what search reads of a gallery of one inner product.
     """
 
     score: Callable[[PairOp, Inputs, Array | None, bool], Array]
     rerank: Callable[..., tuple[Array, Array]]
     search: Callable[..., tuple[Array, Array, float | None]]
-    panels: Callable[[Array, Array], list[Array] | None]
+    panels: Callable[[PairOp, Array, Array], list[Array] | None]
+    select: Callable[[Array, Array, int], tuple[Array, Array]] | None = None
 
 
 def kernels_of(x: Array) -> Kernels:
@@ -99,17 +101,21 @@ def _search_traced(
     return *_torch().search(op, inputs, k, prune, panels), None
 
 
-def _no_panels(mu: Array, uncertainty: Array) -> None:
+def _no_panels(op: PairOp, mu: Array, uncertainty: Array) -> None:
     return None
 
 
-def _norms(mu: Array, uncertainty: Array) -> list[Array]:
-    return [_cuda.norms(mu)]
+def _panels_of_host(op: PairOp, mu: Array, uncertainty: Array) -> list[Array]:
+    return _numpy.panels(mu, uncertainty)
 
 
-_HOST = Kernels(_numpy.score, _numpy.rerank, _numpy.search, _numpy.panels)
-_ON_CPU = Kernels(_score_tensors, _cpu.rerank, _cpu.search, _numpy.panels)
-_ON_GPU = Kernels(_score_tensors, _cuda.rerank, _cuda.search, _norms)
+def _panels_of_gpu(op: PairOp, mu: Array, uncertainty: Array) -> list[Array]:
+    return _cuda.panels(op, mu)
+
+
+_HOST = Kernels(_numpy.score, _numpy.rerank, _numpy.search, _panels_of_host)
+_ON_CPU = Kernels(_score_tensors, _cpu.rerank, _cpu.search, _panels_of_host)
+_ON_GPU = Kernels(_score_tensors, _cuda.rerank, _cuda.search, _panels_of_gpu, _cuda.select)
 _TRACED = Kernels(_score_tensors, _rerank_traced, _search_traced, _no_panels)
 
 

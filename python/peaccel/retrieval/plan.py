@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,13 +140,13 @@ def plan(
     return planned if detach else _with_few_gradients(planned)
 
 
-def _checked(score: Score, queries: Distribution, gallery: Distribution | Prepared, names: tuple[str, str]) -> Pair:
+def _checked(score: Score, queries: Any, gallery: Any, names: tuple[str, str]) -> Pair:
     """How the pair of kinds is scored, after checks of what the arguments are, of their dims and of where they lie."""
     if not isinstance(queries, Distribution):
-        require_distribution(score.name, names[0], queries)
+        require_distribution(score.name, names[0], queries)  # type: ignore[unreachable]
     if not isinstance(gallery, Prepared):
         if not isinstance(gallery, Distribution):
-            require_distribution(score.name, names[1], gallery)
+            require_distribution(score.name, names[1], gallery)  # type: ignore[unreachable]
     elif not gallery.is_for(score):
         raise ValueError(f"{score.name}: {names[1]} is prepared for score {gallery.score.label}, got {score.label}")
     pair = score.pair(queries.kind, gallery.kind)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from peaccel._utils.suggestions import unknown
+from peaccel.distributions import Distribution
 from peaccel.scores import densities, distances, sampled
 from peaccel.scores._score import INTEGERS, KNOWN, Pair, Score
 from peaccel.scores.densities import *  # noqa: F403  (a score is named in its file alone)
@@ -41,7 +42,7 @@ def named(score: str | Score | None, *sides: Any) -> Score:
         return get(score)
     points = len(sides) > 0
     for side in sides:
-        if isinstance(prepared := getattr(side, "score", None), Score):
+        if not isinstance(side, Distribution) and isinstance(prepared := getattr(side, "score", None), Score):
             return prepared
         points = points and getattr(side, "kind", None) == "point"
     return SCORES["cosine" if points else "mls"]

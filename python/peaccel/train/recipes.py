@@ -121,7 +121,5 @@ def _read(name: str) -> dict[str, Any]:
     found = config.read_mapping(path) if name in RECIPES or path.exists() else {}
     for key, value in found.items():
         if key != "method" and not isinstance(value, Mapping):
-            raise ValueError(
-                f"{path}: {key} is {value!r}, expected tables: [settings], [tune], those of data sets"
-            )
+            raise ValueError(f"{path}: {key} is {value!r}, expected tables: [settings], [tune], those of data sets")
     return found

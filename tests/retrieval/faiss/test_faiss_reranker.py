@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -158,6 +159,30 @@ def test_what_a_third_argument_would_mean_is_said_by_name():
     ):
         with pytest.raises(TypeError, match="positional argument"):
             call()
+
+
+WITH_NAN = pe.Normal(np.where(np.arange(400)[:, None] == 7, np.float32(np.nan), GALLERY.mu), GALLERY.var)
+
+
+@pytest.mark.parametrize(
+    ("take", "owner"),
+    [
+        (lambda reranker, items: pe.FaissReranker(reranker.index, items), "FaissReranker: gallery"),
+        (lambda reranker, items: pe.FaissReranker(reranker.index, pe.prepare(items)), "FaissReranker: gallery"),
+        (lambda reranker, items: pe.FaissReranker.build(items, "HNSW8"), "FaissReranker.build: gallery"),
+        (lambda reranker, items: reranker.add(items), "FaissReranker.add: items"),
+        (lambda reranker, items: reranker.upsert(items, range(400)), "FaissReranker.upsert: items"),
+        (lambda reranker, items: reranker.search(items, 3), "mls: queries"),
+        (lambda reranker, items: reranker.search_above(items, 3.0), "mls: queries"),
+    ],
+)
+def test_rows_that_are_not_finite_are_refused_and_named(take, owner):
+    reranker = pe.FaissReranker.build(GALLERY, "Flat")
+    with pytest.raises(
+        ValueError, match=f"^{re.escape(owner)}: 1 of 400 rows are not finite, first 7; leave these out$"
+    ):
+        take(reranker, WITH_NAN)
+    assert len(reranker) == 400
 
 
 # -- threads and processes ---------------------------------------------------------------------------------------------

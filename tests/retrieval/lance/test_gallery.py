@@ -6,6 +6,7 @@ import pickle
 import re
 import shutil
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import faiss
@@ -18,8 +19,8 @@ from items import make
 import peaccel as pe
 from peaccel._utils import atomic_files
 from peaccel._utils.atomic_files import temporary
+from peaccel.retrieval.lance import mapped_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
-from peaccel.retrieval.lance import version_rows
 
 Q, DIM = 5, 6
 SCORES = {
@@ -547,6 +548,32 @@ def test_a_gallery_that_was_half_created_says_so(tmp_path):
         pe.Gallery.open(tmp_path / "half.lance")
 
 
+def test_an_earlier_version_is_restored_as_a_new_one(tmp_path):
+    """With the index of a version that is newer than what comes back, and beside a gallery that stays at another."""
+    rng = np.random.default_rng(0)
+    items, more = (pe.Point(rng.normal(size=(count, DIM))) for count in (40, 20))
+    gallery = pe.Gallery.create(tmp_path / "g.lance", items, np.arange(40))
+    other = pe.Gallery.open(tmp_path / "g.lance")
+    gallery.append(more, np.arange(40, 60))
+    gallery.upsert(more[:5], np.arange(5))
+    gallery.build_index("Flat")
+    shutil.copytree(tmp_path / "g.lance" / "_peaccel", tmp_path / "elsewhere" / "_peaccel")
+    gallery.restore(1)
+    assert gallery.version == 4 and [number for number, _ in gallery.versions()] == [1, 2, 3, 4]
+    expected = pe.search(more, items, 5)
+    stale = pe.Gallery.open(tmp_path / "g.lance", derived=tmp_path / "elsewhere")  # which has the index still
+    assert gallery.info()["index"] is None and stale.info()["index"] == "Flat of version 3"
+    for found in (gallery.search_exact(more, 5), stale.search(more, 5), other.search_exact(more, 5)):
+        assert (found.ids == expected.ids).all() and (found.scores == expected.scores).all()
+    assert gallery.verify() == [] and other.refresh().version == 4
+    gallery.append(more, np.arange(40, 60))
+    assert len(gallery) == 60 and len(pe.Gallery.open(tmp_path / "g.lance", version=3)) == 60
+    with pytest.raises(ValueError, match="version 9 cannot be opened"):
+        gallery.restore(9)
+    with pytest.raises(ValueError, match=r"^Gallery.restore: the gallery was opened at version 3, expected the newest"):
+        pe.Gallery.open(tmp_path / "g.lance", version=3).restore(1)
+
+
 def test_a_bit_flipped_in_what_lance_does_not_check_is_found(tmp_path):
     """Of deletion files and the newest manifest, by verify and where a gallery is opened or goes on."""
     items = pe.Point(np.random.default_rng(0).normal(size=(100, DIM)))
@@ -569,6 +596,11 @@ def test_a_bit_flipped_in_what_lance_does_not_check_is_found(tmp_path):
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
     assert pe.Gallery.open(tmp_path / "g.lance").verify() == []
+    for _ in range(2):  # in the place of a gallery whose derived files are still there
+        shutil.rmtree(tmp_path / "h.lance", ignore_errors=True)
+        items = pe.Point(np.random.default_rng().normal(size=(9, DIM)))
+        pe.Gallery.create(tmp_path / "h.lance", items, np.arange(9), derived=tmp_path / "derived")
+        assert pe.Gallery.open(tmp_path / "h.lance", derived=tmp_path / "derived").verify() == []
     shutil.rmtree(tmp_path / "g.lance" / "_peaccel")  # derived files can be deleted
     assert len(pe.Gallery.open(tmp_path / "g.lance")) == 70
 
@@ -690,3 +722,26 @@ def test_a_commit_names_nothing_that_is_not_on_the_disk(gallery, monkeypatch):
     gallery.delete([0])
     assert folders[0] == (("data", "_deletions"), before) and folders[1][1] == before + 1
     assert {"_transactions", "_versions"} <= set(folders[1][0])
+
+
+@pytest.mark.parametrize("times", [1, 4, 5])
+def test_a_file_that_a_compaction_deletes_before_it_is_opened_is_made_again(times, tmp_path, monkeypatch):
+    items, queries = make("normal_isotropic", 20, DIM), make("normal_isotropic", Q, DIM, seed=1)
+    gallery, made = pe.Gallery.create(tmp_path / "gallery", items, np.arange(20)), []
+    write = mapped_rows.new_safetensors
+
+    @contextmanager
+    def deleted(path, shapes):
+        with write(path, shapes) as arrays:
+            yield arrays
+        made.append(path)
+        if len(made) <= times:
+            mapped_rows.sweep(path.parent, [])
+
+    monkeypatch.setattr(mapped_rows, "new_safetensors", deleted)
+    if times == 5:
+        with pytest.raises(OSError, match=r"was deleted 5 times as soon as it was made; see Gallery\.compact$"):
+            gallery.search(queries, 3)
+        return
+    np.testing.assert_array_equal(gallery.search(queries, 3).ids, pe.search(queries, items, 3).ids)
+    assert len(made) == times + 1

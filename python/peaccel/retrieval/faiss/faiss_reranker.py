@@ -90,9 +90,9 @@ class FaissReranker(Generic[ArrayT]):
     TypeError
         index is not a FAISS index; gallery is not a distribution; the score has no surrogate.
     ValueError
-        index, gallery and ids of different sizes; repeated ids; ids other than those that an IDMap or an IVF holds;
-        an index whose vectors are, by 32 rows of the gallery, in another order than these rows; unknown features, or
-        for another score; a file that holds no index.
+        index, gallery and ids of different sizes; rows of the gallery that are not finite; repeated ids; ids other than
+        those that an IDMap or an IVF holds; an index whose vectors are, by 32 rows of the gallery, in another order
+        than these rows; unknown features, or for another score; a file that holds no index.
     FileNotFoundError, ImportError
         No such file; FAISS is not installed.
 
@@ -139,6 +139,7 @@ class FaissReranker(Generic[ArrayT]):
             require_distribution(record.name, "gallery", gallery)
             gallery.check_rows()
             prepared = Prepared(gallery.detach(), record, pack=False)
+        prepared.distribution.check_finite("FaissReranker", "gallery")
         indexed = Indexed.filled(index, prepared.distribution, ids)
         features = checked_features(features, record, prepared.distribution)
         self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
@@ -210,8 +211,8 @@ class FaissReranker(Generic[ArrayT]):
         TypeError
             gallery is not a distribution; the score has no surrogate.
         ValueError
-            A factory string that FAISS does not take, or has no index for on a GPU; an unknown first stage; ids as for
-            the constructor.
+            A factory string that FAISS does not take, or has no index for on a GPU; an unknown first stage; rows of the
+            gallery that are not finite; ids as for the constructor.
         """
         if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
@@ -223,6 +224,7 @@ class FaissReranker(Generic[ArrayT]):
         on_gpu = device_of(gallery.mu) not in ("numpy", "cpu")
         gallery = gallery.detach()
         gallery.check_rows()
+        gallery.check_finite("FaissReranker.build", "gallery")
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = faiss_index.built(vectors, factory, inner_product=radius is None)
         first = None if recall is None else faiss_index.tuned(index, vectors, recall)
@@ -519,7 +521,7 @@ class FaissReranker(Generic[ArrayT]):
         TypeError
             items are of another kind; an index that takes no more items, or none under ids where it was given ids.
         ValueError
-            items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
+            items of another dimension or dtype, or not finite; ids that are missing, not wanted, repeated or taken.
         """
         stored = self._indexed.changeable_items("add")
         items = stored.checked("FaissReranker.add", self.score, items)

@@ -256,8 +256,12 @@ class StoredItems:
             masked: Ints = np.flatnonzero(self.live)[chosen]
             return masked
         asked: Ids = chosen if self.are_strings else chosen.astype(np.int64, copy=False)
+        if self.named:  # those that follow each other are then looked up at places nearby: a third of the time
+            asked = np.sort(asked)
         rows = self._all_rows(asked[None]) if self.share_ids else self.rows_of_ids(asked)
-        return np.unique(rows[rows >= 0])
+        found = np.zeros(self._size, bool)
+        found[rows[rows >= 0]] = True
+        return np.flatnonzero(found)
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -277,6 +281,7 @@ class StoredItems:
             raise ValueError(f"{owner}: items have dtype {dtype}, expected {stored} like gallery")
         items = items.detach()
         items.check_rows()
+        items.check_finite(owner, "items")
         return converted(items, dtype_name(like.mu))
 
     def checked_ids(self, owner: str, ids: Array, size: int | None = None) -> Ids:

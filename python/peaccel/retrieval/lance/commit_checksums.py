@@ -23,7 +23,7 @@ def record(folder: Path, table: LanceTable) -> None:
     What cannot be written is not there: the commit is.
     """
     path, sums = folder / f"commit-{table.version}.json", _sums(table)
-    if not sums or path.is_file():
+    if not sums:
         return
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)

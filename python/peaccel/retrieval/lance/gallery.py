@@ -6,7 +6,7 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar
@@ -318,6 +318,51 @@ class Gallery:
         self._require_newest("Gallery.delete")
         return self._put("Gallery.delete", self._encoded("Gallery.delete", ids), None, "replace")
 
+    def versions(self) -> list[tuple[int, datetime]]:
+        """The numbers of the versions that there are, ascending, and when each was committed.
+
+        Examples
+        --------
+        >>> gallery = pe.Gallery.create("cars.lance", pe.Point(np.eye(3)), ids=[1, 2, 3])
+        >>> gallery.delete([2])
+        1
+        >>> [number for number, _ in gallery.versions()]
+        [1, 2]
+        """
+        return self._table.newest().versions()
+
+    def restore(self, version: int) -> None:
+        """Make the items of an earlier version those of the newest, in one commit; later versions stay as they are.
+
+        An index of a later version is removed, since it knows items as they are no more.
+
+        Parameters
+        ----------
+        version
+            One of `versions`.
+
+        Raises
+        ------
+        ValueError
+            No such version; one that is damaged.
+
+        Examples
+        --------
+        >>> gallery = pe.Gallery.create("cats.lance", pe.Point(np.eye(3)), ids=[1, 2, 3])
+        >>> gallery.delete([2])
+        1
+        >>> gallery.restore(1)
+        >>> gallery.version, gallery.ids.tolist()
+        (3, [1, 2, 3])
+        """
+        self._require_newest("Gallery.restore")
+        earlier = LanceTable.open(self._table.uri, version, self._table.options, self._table.sync)
+        self._commit("Gallery.restore", lambda _: (earlier.restored(), None))
+        for number in self._indexes():
+            if number > version:
+                seen_rows.remove(self._index_folder(number))
+        self._seen = None
+
     def compact(self, keep_days: float = 14.0) -> None:
         """Rewrite small fragments as large ones without deleted rows, and delete what nobody needs any more.
 
@@ -394,7 +439,8 @@ class Gallery:
     def _commit(self, owner: str, change: Callable[[LanceTable], tuple[LanceTable, T]]) -> T:
         """Commit a change, keep its checksums and go on to it."""
         table, result = self._table.changed(owner, change)
-        commit_checksums.record(self._derived, table)
+        if table.is_new:
+            commit_checksums.record(self._derived, table)
         return self._go_on(table, result)
 
     def _go_on(self, table: LanceTable, result: T) -> T:

@@ -118,7 +118,8 @@ class SeenRows(NamedTuple):
             if part.rows.name in slices:
                 rows = self.rows[slices[part.rows.name]]
                 places[slices[part.rows.name]] = np.where(left[rows], start + rows, -1)
-                left = np.zeros(len(left), bool)
+                left = left.copy()  # of a version that was restored, rows that were deleted when it was built
+                left[rows] = False
             elif len(lost):  # a compaction has put some of them here
                 rows, old = (
                     part.rows_of_ids(self.ids[lost]),

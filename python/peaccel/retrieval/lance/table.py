@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,6 +65,7 @@ class LanceTable:
 
     def __init__(self, dataset: Any, uri: str, options: dict[str, str] | None, sync: bool) -> None:
         self.dataset, self.uri, self.options, self.sync = dataset, uri, options, sync
+        self.is_new = False  # whether this object has committed it
 
     @classmethod
     def create(cls, uri: str, rows: Any, options: dict[str, str] | None, sync: bool) -> LanceTable:
@@ -111,6 +112,10 @@ class LanceTable:
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(self.dataset.schema.names)
+
+    def versions(self) -> list[tuple[int, datetime]]:
+        """The numbers of all versions, ascending, and when each was committed."""
+        return sorted((int(x["version"]), x["timestamp"]) for x in self.dataset.versions())
 
     def __len__(self) -> int:
         """Count the items that are there."""
@@ -159,7 +164,7 @@ class LanceTable:
         self, filter: str | None = None, fragments: Sequence[Any] | None = None
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The addresses of rows that are there: the fragment's number times 2^32, and the place in the fragment."""
-        with _one_line(f"Gallery: filter {filter!r}"):
+        with _one_line(f"{self.uri}: version {self.version}" if filter is None else f"Gallery: filter {filter!r}"):
             found = self.dataset.scanner(columns=["_rowaddr"], filter=filter, fragments=fragments).to_table()
         return np.asarray(found.column("_rowaddr").to_numpy().astype(np.int64))
 
@@ -240,8 +245,16 @@ class LanceTable:
         dataset.optimize.compact_files()
         return self._now(dataset)
 
+    def restored(self) -> LanceTable:
+        """The version whose rows are those of this one, after all others."""
+        dataset = _lance().dataset(self.uri, version=self.version, storage_options=self.options)
+        dataset.restore()
+        return self._now(dataset)
+
     def _now(self, dataset: Any) -> LanceTable:
-        return LanceTable(dataset, self.uri, self.options, self.sync)
+        table = LanceTable(dataset, self.uri, self.options, self.sync)
+        table.is_new = True
+        return table
 
     def clean(self, keep: timedelta) -> None:
         """Delete versions that are older, and files that no version has."""
