@@ -75,7 +75,8 @@ def _mean_and_gradients(
     inputs = ops.Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, None if seed is None else ops.Draws(seed, n))
     above = of in ("few", "many")
     rows, counts = (None, chosen) if above else _listed(chosen, of, owner)
-    weights = counts.to(mu1.dtype) * (1 / counts.sum().clamp(min=1).to(mu1.dtype))
+    weights = counts.to(mu1.dtype)
+    weights = weights * (1 / weights.sum().clamp(min=1))
     found = ops.scores_and_gradients(record, weights, inputs, rows, few=of == "few", wanted=wanted)
     mean = (weights * found[0].masked_fill(weights == 0, 0)).sum() if above else mean_of(found[0], counts)
     return mean, [x.new_empty(0) for x in items] if found[1] is None else list(found[1])
@@ -108,4 +109,7 @@ class _MeanScore(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None,) * 7, *(grad * x for x in ctx.saved_tensors)
+        needed = ctx.needs_input_grad[7:]
+        return *(None,) * 7, *(
+            grad * x if wanted else None for x, wanted in zip(ctx.saved_tensors, needed, strict=True)
+        )
