@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from peaccel.distributions.sample import sample
     from peaccel.distributions.triplet_probability import triplet_probability
     from peaccel.evaluation.answers_to_check import AnswersToCheck, answers_to_check
+    from peaccel.evaluation.audit import GalleryAudit, audit
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
     from peaccel.evaluation.evaluate import evaluate
@@ -106,6 +107,7 @@ __all__ = [
     "FalseMatchLimit",
     "FirstStageReference",
     "Gallery",
+    "GalleryAudit",
     "IsotonicProbability",
     "LogisticProbability",
     "NonIsotropicVonMisesFisher",
@@ -128,6 +130,7 @@ __all__ = [
     "__version__",
     "answer_confidence",
     "answers_to_check",
+    "audit",
     "build_info",
     "calibrate_variance",
     "choose_pair_threshold",
@@ -195,6 +198,7 @@ _NAMES_OF = {
     "distributions.sample": ("sample",),
     "distributions.triplet_probability": ("triplet_probability",),
     "evaluation.answers_to_check": ("AnswersToCheck", "answers_to_check"),
+    "evaluation.audit": ("GalleryAudit", "audit"),
     "evaluation.choose_score": ("ScoreChoice", "choose_score"),
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
     "evaluation.evaluate": ("evaluate",),

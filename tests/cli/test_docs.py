@@ -87,6 +87,7 @@ SHOWN = {
     "peaccel check-threshold --accept accept.json --audited audited.csv --out watch/ --strict": "",
     "peaccel check-threshold --accept accept.json --reference reference.csv --ranking tuesday.csv --out other/": "",
     "peaccel check-threshold --accept accept.json --merge other/monitor.json --out watch/ --strict": "",
+    "peaccel audit --embeddings validation.npz --labels labels.npy --out audit/": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
     "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",
     "peaccel gallery append --gallery faces.lance --embeddings more.parquet --resume": "",

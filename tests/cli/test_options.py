@@ -17,6 +17,7 @@ import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
+from peaccel.cli.audit import Audit
 from peaccel.cli.check_answers import CheckAnswers
 from peaccel.cli.check_threshold import CheckThreshold
 from peaccel.cli.choose_score import ChooseScore
@@ -47,6 +48,7 @@ KINDS = {
     "choose-threshold": [ChooseThreshold],
     "check-answers": [CheckAnswers],
     "check-threshold": [CheckThreshold],
+    "audit": [Audit],
     "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
@@ -70,6 +72,7 @@ MEANINGS = {
     "gallery": "gallery",
     "gallery_coords": "gallery was taken",
     "gallery_labels": "gallery's labels",
+    "images": "page shows some",
     "labels": "labels",
     "most": "[Hh]ow many",
     "novel": "without a right item",

@@ -43,6 +43,7 @@ COMMANDS = (
     "choose-threshold",
     "check-answers",
     "check-threshold",
+    "audit",
     "search",
     "duplicates",
     "rerank",

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from peaccel import io
 from peaccel._utils.options import parse
-from peaccel.cli._labelled_files import LabelledFiles, array, novel, scored_by, sides
+from peaccel.cli._labelled_files import LabelledFiles, array, novel, read_images, scored_by, sides
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.distributions import Point
 from peaccel.distributions.confidence import confidence
@@ -76,10 +75,10 @@ def main(arguments: Sequence[str]) -> None:
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):
         raise ValueError("--gallery-images needs --images and --gallery; what is in --embeddings has --images alone")
-    images = None if task.images is None else _images(task.images, len(queries))
+    images = None if task.images is None else read_images(task.images, len(queries))
     of_gallery = images
     if gallery is not None:
-        of_gallery = None if task.gallery_images is None else _images(task.gallery_images, len(gallery))
+        of_gallery = None if task.gallery_images is None else read_images(task.gallery_images, len(gallery))
     pairs = None if task.pairs is None else array(task.pairs, "pairs")
     templates = None
     if task.templates is not None:
@@ -120,12 +119,3 @@ def main(arguments: Sequence[str]) -> None:
         shown.append(retrievals(queries, gallery, truth, both, pictures, task.seed))
     report.write(page, "Evaluation", shown)
     print(f"\n-> {page}")
-
-
-def _images(path: Path, count: int) -> NDArray[np.float64]:
-    pixels = array(path, "images")
-    if pixels.ndim != 3 or len(pixels) != count:
-        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
-    # Resampling moves numbers in [0, 1] a little beyond 1; other dtypes than uint8 may hold 0 to 255, too.
-    of_bytes = pixels.dtype == np.uint8 or pixels.max(initial=0) > 2
-    return np.asarray(pixels / (255 if of_bytes else 1), np.float64)
