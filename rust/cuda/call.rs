@@ -98,7 +98,7 @@ pub struct Gradients {
     pub of_products: OfProducts,
 }
 
-/// What products leave of a side's gradients.
+/// A side's gradients as products leave them.
 #[derive(Clone, Copy, Default)]
 pub struct OfProducts {
     /// Address of the mask of the pairs that they lack.

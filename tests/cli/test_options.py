@@ -52,7 +52,7 @@ KINDS = {
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
     "above": "score is this at least",
-    "accept": "pe.learn_then_test",
+    "accept": "hreshold",
     "accumulate": "gradients",
     "backbone": "timm",
     "begin": "start from",
@@ -90,7 +90,7 @@ MEANINGS = {
     "seed": "[Ss]eed",
     "shortlist": "candidates",
     "strict": "exit code 1",
-    "skip_bad": "images that cannot be read",
+    "skip_bad": "[Ll]eave out",
     "tensorboard": "TensorBoard",
     "threads": "Threads",
     "weights": "backbone",
