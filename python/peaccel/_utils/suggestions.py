@@ -20,13 +20,8 @@ LISTED = 50
 def unknown(what: str, name: str, known: Iterable[str], nearness: float = 0.4) -> str:
     """A message such as "unknown score 'mlx'; did you mean 'mls'?", or one that lists the names where none is near.
 
-<<<<<<< HEAD
-    A word of the field, such as "euclidean", names what it means among these. `nearness`, 0 .. 1, is how near a name
-    must be, such as .75 for a slip of the finger.
-=======
     A word of the field, such as "euclidean", names what it means among these. `nearness`, 0 .. 1, is how near another
     name must be, such as .75 for a slip of the finger.
->>>>>>> dists
     """
     names = list(known)
     spelled, place = {plain_name(known): known for known in names}, place_of(name)
