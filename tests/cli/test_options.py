@@ -251,7 +251,7 @@ def test_a_command_writes_where_its_outputs_say_and_nowhere_else(here, capsys, l
         "embed --run h --features features.npy --side captions --out e.npz": "--features are what is embedded, expect",
         "embed --run h --features features.npy --skip-bad --out e.npz": "--features are what is embedded, expect",
         "evaluate --embeddings embeddings.npz --labels labels.npy --prior prior.json --out p": (
-            "--prior is for score llr without a prior of its own, expected llr among --scores"
+            "--prior is for score llr without a prior of its own, got score none"
         ),
         "choose-threshold --embeddings embeddings.npz --labels labels.npy --prior p/accept.json --score llr --out p": (
             "p/accept.json: is also an input"
