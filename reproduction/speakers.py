@@ -157,7 +157,7 @@ def judged(scores: np.ndarray, voices: np.ndarray) -> np.ndarray:
     top = others.max(1)
     auroc = pe.metrics.roc_auc(top, right)
     tar = pe.metrics.tar_at_far(*tested, 0.001, resamples=1).tar
-    eer = pe.metrics.equal_error_rate(*tested)
+    eer = pe.metrics.equal_error_rate(*tested, resamples=1).rate
     answered = [[above(half, right, promise, top, ~half)[1] for promise in PROMISES] for half in halves(voices)]
     of_all = [right.mean(), eer, tar, fnir(others, voices)]
     return np.array([*(100 * np.array(of_all)), auroc, *(100 * np.mean(answered, 0))])

@@ -279,7 +279,7 @@ def judged(found: np.ndarray, draws: int = 20) -> np.ndarray:
     answered = [[above(drawn, right, promise, top)[1] for promise in PROMISES] for drawn in samples(len(top), draws)]
     of_queries = [
         right[:count].mean(),
-        pe.metrics.equal_error_rate(pairs, same),
+        pe.metrics.equal_error_rate(pairs, same, resamples=1).rate,
         pe.metrics.tar_at_far(pairs, same, 0.001, resamples=1).tar,
         pe.metrics.open_set(mates, top[count:]).at_fpir(0.01).fnir,
     ]

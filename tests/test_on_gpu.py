@@ -25,7 +25,7 @@ class GpuHand(Hand):
 
 @pytest.fixture(autouse=True)
 def _gpu(monkeypatch):
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
     with stand_in(monkeypatch):
         yield
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from peaccel import _core, scores, special
 from peaccel._core import CudaError
 from peaccel._utils.runtime import build_info, set_num_threads
+from peaccel._utils.words import no_attribute
 from peaccel.distributions import (
     Distribution,
     NonIsotropicVonMisesFisher,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from peaccel.distributions.match_variance import match_variance
     from peaccel.distributions.sample import sample
     from peaccel.distributions.triplet_probability import triplet_probability
+    from peaccel.evaluation.answers_to_check import AnswersToCheck, answers_to_check
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
     from peaccel.evaluation.evaluate import evaluate
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
 __version__ = _core.__version__
 
 __all__ = [
+    "AnswersToCheck",
     "Calibration",
     "Centre",
     "ConformalSets",
@@ -121,6 +124,7 @@ __all__ = [
     "VonMisesFisher",
     "__version__",
     "answer_confidence",
+    "answers_to_check",
     "build_info",
     "calibrate_variance",
     "choose_pair_threshold",
@@ -187,6 +191,7 @@ _NAMES_OF = {
     "distributions.match_variance": ("match_variance",),
     "distributions.sample": ("sample",),
     "distributions.triplet_probability": ("triplet_probability",),
+    "evaluation.answers_to_check": ("AnswersToCheck", "answers_to_check"),
     "evaluation.choose_score": ("ScoreChoice", "choose_score"),
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
     "evaluation.evaluate": ("evaluate",),
@@ -223,7 +228,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         globals()[name] = getattr(importlib.import_module(f"peaccel.{_MODULE_OF[name]}"), name)
         return globals()[name]
-    raise AttributeError(f"module 'peaccel' has no attribute {name!r}")
+    raise no_attribute("module 'peaccel'", name)
 
 
 def __dir__() -> list[str]:

@@ -352,7 +352,8 @@ def _require_replaceable(folder: Path) -> None:
     """Refuse a folder with anything but what `save_pretrained` wrote, so that no other files are lost."""
     names = names_within(folder)
     about = _read(folder / ABOUT) if ABOUT in names else {}
-    written = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in about.get("fits", ()))}
+    fits = found if isinstance(found := about.get("fits"), list) else []
+    written = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in fits)}
     if names and not (about.get("peaccel") == "pretrained" and names <= written):
         other = min(names - written, default=min(names))
         raise ValueError(f"{folder}: holds {other}, expected what save_pretrained wrote, or an empty or a new folder")

@@ -73,7 +73,7 @@ LLR = pe.scores.llr(prior_mean=PRIOR.mean, prior_var=PRIOR.var)
 def here(tmp_path, monkeypatch):
     """A folder, the current one, of all files."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
     monkeypatch.setattr(report, "write", lambda page, title, sections: None)  # it takes a second to draw
     for name, d in (("q", QUERIES), ("g", GALLERY), ("novel", NOVEL)):
         io.write_distribution(f"{name}.npz", d)
@@ -127,7 +127,8 @@ LINES = {
 
 
 def written(path):
-    return json.loads(Path(path).read_text())
+    """The numbers in a file, without the names of files beside it."""
+    return {name: x for name, x in json.loads(Path(path).read_text()).items() if name != "files"}
 
 
 def saved(result):
@@ -512,8 +513,8 @@ OF_BACKBONE = (
 OF_RUN = (
     "embed --run r --data folder --root images --part query --seed 5 --quick --skip-bad --side captions --out f.npz"
 )
-# Of tests/train/test_train_cli.py and test_train_covariates.py, test_seeds.py, and below.
-ELSEWHERE = {"covariates", "features", "hidden_digits", "weights"}
+# Of tests/train/test_train_cli.py and test_train_covariates.py, test_extend.py, test_seeds.py, and below.
+ELSEWHERE = {"covariates", "features", "hidden_digits", "method", "weights"}
 
 
 def test_lines_have_every_option_of_embed():
@@ -543,7 +544,9 @@ def trained(pictures, monkeypatch):
     (pictures / "r").mkdir()
     (pictures / "r" / "run.json").write_text("{}")
     model = SimpleNamespace(run=RUN, model=Towers(), features=4)
-    monkeypatch.setattr(_embed_data, "load", lambda folder: model if folder == Path("r") else None)
+    monkeypatch.setattr(
+        _embed_data, "load", lambda folder, method: model if (folder, method) == (Path("r"), None) else None
+    )
 
 
 @pytest.mark.parametrize(

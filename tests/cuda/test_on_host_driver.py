@@ -42,7 +42,7 @@ def info(**environment):
 
 
 def run_elements(**environment):
-    """What an element that is computed in a process of its own gives: a process keeps the driver that it has loaded."""
+    """Output of an element that is computed in a process of its own, since a process keeps the driver it has loaded."""
     code = """
 import torch
 from peaccel import CudaError

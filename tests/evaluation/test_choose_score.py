@@ -254,7 +254,7 @@ def test_means_that_say_nothing_and_equal_uncertainties():
 
 
 def test_intervals_that_hold_all_means_at_once(monkeypatch):
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 400)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 400)
     rng = np.random.default_rng(0)
     at_once, each, widths = [], [], []
     for seed in range(60):

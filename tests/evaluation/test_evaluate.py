@@ -126,9 +126,7 @@ def test_there_are_no_pairs_where_one_kind_is_missing():
 
 
 def test_intervals_hold_the_mean_as_often_as_they_say(monkeypatch):
-    monkeypatch.setattr(
-        "peaccel.evaluation.intervals.RESAMPLES", 400
-    )  # enough for a percentile, at a fifth of the time
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 400)  # enough for a percentile, at a fifth of the time
     rng = np.random.default_rng(0)
     held, wide, narrow = [], [], []
     for seed in range(200):
@@ -201,7 +199,7 @@ WRONG = {
         lambda d, y: pe.evaluate(d, None, y, quality=[1.0]),
         "quality has shape (1,), expected (180,) like queries",
     ),
-    "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "score cosine is NaN for some pairs"),
+    "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "180 of 180 rows are not finite"),
     "NaN variance": (
         lambda d, y: pe.evaluate(pe.Normal(d.mu, np.where(y > 0, d.var, np.nan)), None, y, ["cosine"]),
         "queries has an uncertainty that is NaN: see its validate()",

@@ -162,7 +162,8 @@ def test_degrees_are_told_from_metres():
         for radius in (5, 25, 100):
             for gallery in (None, city[::2]):
                 with pytest.raises(
-                    ValueError, match=r"^Relevance\.within: coordinates look like degrees, as all of them"
+                    ValueError,
+                    match=r"^Relevance\.within: query_coords and gallery_coords look like degrees, as all of them",
                 ):
                     Relevance.within(city, gallery, radius)
             with pytest.raises(ValueError, match="look like degrees"):

@@ -129,7 +129,7 @@ def test_open_sets_are_those_of_searches(many, own):
 @pytest.mark.parametrize("labelled", [True, False])
 def test_intervals_are_of_draws_of_both_kinds_of_classes(many, labelled, monkeypatch):
     """Each draw is searches, some of them several times, with a threshold of its own."""
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 60)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 60)
     queries, labels, gallery, of_gallery, novel = many[0]
     classes = many[1] if labelled else np.arange(180)
     named = {"novel_labels": many[1]} if labelled else {}

@@ -250,6 +250,40 @@ def test_fit_vmf_takes_a_common_error_of_the_lengths_out():
         np.testing.assert_allclose(pe.fit_vmf(1.004 * z).kappa, pe.fit_vmf(z).kappa, rtol=1e-13)
 
 
+# -- rows that are not finite, directions that are not of unit length ------------------------------------------------
+
+
+BAD = pe.Normal(np.r_[np.nan, np.arange(7.0)].reshape(4, 2), np.ones(4))
+FITS = {
+    "fit_prior": lambda d: pe.fit_prior(d, [0, 0, 1, 1]),
+    "fit_prior of two sides": lambda d: pe.fit_prior(d, d, [0, 0, 1, 1], [0, 0, 1, 1]),
+    "calibrate_variance": lambda d: pe.calibrate_variance(d, [[0, 1], [2, 3]], [1, 1]),
+    "calibrate_variance of two sides": lambda d: pe.calibrate_variance(d, d, [[0, 1], [2, 3]], [1, 1]),
+    "fit_shift": lambda d: pe.fit_shift(d, [[0, 1], [1, 2]], [1, 0]),
+    "fit_centre": lambda d: pe.fit_centre(d),
+    "fit_plda": lambda d: pe.fit_plda(d.mu, [0, 0, 1, 1]),
+    "fit_vmf": lambda d: pe.fit_vmf(d.mu),
+}
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_rows_that_are_not_finite_are_refused_by_every_fit(fit, library):
+    d = BAD if library == "numpy" else pe.Normal(*map(torch.tensor, BAD.arrays))
+    with pytest.raises(
+        ValueError, match=r"^(fit_\w+|calibrate_variance): (d|x|z|queries): 1 of 4 rows are not finite, first 0;"
+    ):
+        fit(d)
+
+
+def test_directions_that_are_not_of_unit_length_are_refused_by_every_fit():
+    raw = pe.VonMisesFisher(np.array([[3.0, 4], [4, 3], [3, 0], [0, 3]]), np.ones(4))
+    message = r"in row 0 has length 5, expected 1 within 0\.01: divide (mu|z) by its length"
+    for name in ("calibrate_variance", "fit_shift", "fit_vmf"):
+        with pytest.raises(ValueError, match=message):
+            FITS[name](raw)
+
+
 # -- calibrate_variance ------------------------------------------------------------------------------------------------
 
 

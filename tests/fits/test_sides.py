@@ -314,12 +314,12 @@ WRONG = [
     (
         lambda: pe.calibrate_variance(Q, pe.Normal(G.mu * np.nan, G.var), P, YES),
         ValueError,
-        "calibrate_variance: mu of the same pairs must be finite and not all equal",
+        "calibrate_variance: gallery: 4 of 4 rows are not finite, first 0, 1, 2; leave these out",
     ),
     (
         lambda: Calibration(1.0, 0.0, "Normal", (1.0, 2.0))(Q),
         ValueError,
-        "calibrate_variance: fitted on 2 dimensions, cannot be applied to 3",
+        "calibrate_variance: fitted on 2 dimensions, not on 3",
     ),
     (
         lambda: pe.fit_prior(Q, make("vmf", 4, 3), P[:, 0], P[:, 0]),

@@ -123,7 +123,8 @@ def test_the_form_for_gpus_gives_the_same(monkeypatch, captured, make, settings,
         assert "labels are all" in str(error)
         expected = None
     monkeypatch.setattr(_batch, "on_gpu", lambda x: True)
-    monkeypatch.setattr("peaccel.losses.triplets.on_gpu", lambda x: True)
+    for module in ("_between", "triplets"):
+        monkeypatch.setattr(f"peaccel.losses.{module}.on_gpu", lambda x: True)
     for module in ("margin", "regression", "vmf"):  # which look at labels on the CPU, "where to look costs nothing"
         monkeypatch.setattr(f"peaccel.losses.{module}.require_labels", lambda *_: None)
     with NothingWaits():

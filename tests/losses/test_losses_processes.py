@@ -173,6 +173,9 @@ def test_what_makes_a_loss_nan_is_said(case):
             for first, second in [(negative, None)] + [(d, (negative, labels))] * isinstance(loss, PairLoss):
                 with pytest.raises(ValueError, match=f"^{said}$"):
                     loss(first, labels, 1, **({} if second is None else {"reference": second}))
+    if kind in ("vmf", "scaled"):
+        with pytest.raises(ValueError, match=r"mu in row 0 has length 5"):
+            loss(type(d)(5 * d.mu, d.arrays[1]), labels, 1)
 
 
 def of_kind(kind, dtype):

@@ -130,10 +130,29 @@ def test_of_a_large_gallery_gradients_are_of_few_rows(score, kind, prepare, monk
         torch.testing.assert_close(few, whole, rtol=0, atol=0)
 
 
+def calls(function):
+    """How many calls of Python a function makes, when all that is made once is there."""
+    function()
+    count = 0
+
+    def seen(frame, event, _):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(seen)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count - 1  # less its own
+
+
 def test_a_call_is_short():
-    """The functions of the package that one call runs, and those among them that are given the concentrations."""
+    """The calls of Python of two verbs, with numpy's and torch's; of a rerank the functions of the package, and those
+    among them that are given the concentrations."""
     q, g = make("vmf", 3, 6, 1), make("vmf", 90, 6, 2)
-    pe.rerank(q, g, candidates(), 2)
+    ids = candidates()
+    assert 30 < calls(lambda: pe.search(q, g, 2)) <= 40 and 30 < calls(lambda: pe.rerank(q, g, ids, 2)) <= 45
     called, given, package = set(), set(), f"{Path(pe.__file__).parent}{os.sep}"
 
     def holds(x):

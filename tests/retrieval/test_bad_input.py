@@ -443,7 +443,7 @@ def test_a_gpu_that_cannot_be_used_is_an_error_with_the_reason():
 
 def test_checks_come_before_any_work():
     # A search of this gallery, or a copy of the gallery, would take minutes.
-    big = pe.VonMisesFisher(np.broadcast_to(np.float32(1), (10**9, 4)), np.broadcast_to(np.float32(1), 10**9))
+    big = pe.VonMisesFisher(np.broadcast_to(np.float32(0.5), (10**9, 4)), np.broadcast_to(np.float32(1), 10**9))
     with pytest.raises(TypeError, match="cannot score"):
         pe.search(ISO, big, 1)
     with pytest.raises(ValueError, match="k is 0"):

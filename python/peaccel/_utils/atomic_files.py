@@ -286,8 +286,8 @@ def _exchanged(a: Path, b: Path) -> bool:
 
 
 def unlinked(path: Path) -> Path:
-    """The path of a file that the package adds to, without a link in its place that others have put there."""
-    if path.is_symlink():
+    """The path of a file that the package adds to, without a link or a pipe that others have put in its place."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         path.unlink()
     return path
 

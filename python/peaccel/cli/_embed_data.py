@@ -59,6 +59,7 @@ def write(task: Embed) -> None:
 def _items(task: Embed, trained: Trained) -> Items:
     """The items that a trained model embeds."""
     run = trained.run
+    assert task.run is not None
     if task.features is not None:
         if run.data != "features":
             raise ValueError(f"{task.run}: was trained on {run.data}, expected a head on features with --features")

@@ -128,7 +128,7 @@ def _check_covariates(task: Embed) -> None:
         path = task.run / "run.json"
         try:
             fitted = int(json.loads(path.read_text(encoding="utf-8")).get("covariates", 0))
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
             raise ValueError(f"{path}: is not the record of a run") from None
     if task.covariates and (task.run is None or task.features is None):
         raise ValueError("--covariates needs --run of a head and --features")

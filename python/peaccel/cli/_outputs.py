@@ -64,7 +64,8 @@ def save_numbers(numbers: Path, found: Any, others: Mapping[Path, bool]) -> None
     for path, comes in others.items():
         if not comes:
             path.unlink(missing_ok=True)
-    save_json(numbers, found, files=[path.name for path, comes in others.items() if comes])
+    names = [path.name for path, comes in others.items() if comes]
+    save_json(numbers, found, **({"files": names} if names else {}))
 
 
 def _named_by(numbers: Path) -> list[str]:

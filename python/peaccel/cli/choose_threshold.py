@@ -7,15 +7,18 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Literal
 
-from peaccel import io, scores
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel import io, metrics, scores
 from peaccel._utils import options
 from peaccel.cli._fitted_files import NormFiles, read_fit
 from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, scored_by, sides
 from peaccel.cli._outputs import outputs, save_numbers
+from peaccel.cli._shares import share
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
@@ -94,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
     named = {name: getattr(task, name) for name in ("wrong", "fpir", "far", "p_target")}
     asked = {name: f"--{name.replace('_', '-')}" for name, text in named.items() if text is not None}
     alphas = {
-        name: text if isinstance(text, float) else float(_share(asked[name][2:], text))
+        name: text if isinstance(text, float) else float(share(asked[name][2:], text))
         for name, text in named.items()
         if text is not None
     }
@@ -102,7 +105,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError(f"expected one target, found {' and '.join(asked.values())}")
     if "p_target" not in alphas and (task.c_miss, task.c_fa) != (1, 1):
         raise ValueError("--c-miss and --c-fa go with --p-target")
-    delta = float(1 - _share("certainty", task.certainty))
+    delta = float(1 - share("certainty", task.certainty))
     task.check_norm()
     names = "threshold.json", "report.html", "accept.json", "centre.json"
     numbers, page, accept, centre = outputs(task.out, task, *names)
@@ -182,8 +185,16 @@ def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> 
         raise ValueError("--fpir is of searches; of --pairs it is --far")
     if task.confidence != ChooseThreshold.confidence or task.try_centre or task.per or task.groups:
         raise ValueError("--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list")
-    pairs = _scored_trials(task) if task.pairs is None else _scored_pairs(task, task.pairs)
-    return choose_pair_threshold(*pairs, **alphas, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
+    pairs, clusters = _scored_trials(task) if task.pairs is None else (_scored_pairs(task, task.pairs), None)
+    return choose_pair_threshold(
+        *pairs,
+        **alphas,
+        c_miss=task.c_miss,
+        c_fa=task.c_fa,
+        clusters=None if task.p_target is None else clusters,
+        delta=delta,
+        seed=task.seed,
+    )
 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
@@ -195,8 +206,8 @@ def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
     return io.read_scored_pairs(path)
 
 
-def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
-    """The pairs of a trial list, scored by names."""
+def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.int64]]:
+    """The pairs of a trial list, scored by names, and the speakers of both sides."""
     if named_options(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
         found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(named_options(task))) or "none"
         raise ValueError(f"--trial-list needs --embeddings and --ids, and no labels; found {found}")
@@ -215,7 +226,7 @@ def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
         rule=task.rule,
         cohort=None if task.cohort is None else fits.of_gallery(task.cohort),
     )
-    return io.ScoredPairs(scored, trials.match, None)
+    return io.ScoredPairs(scored, trials.match, None), metrics.trial_clusters(*trials)
 
 
 def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
@@ -236,14 +247,3 @@ def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     if found.accept is not None and found.accept.of_classes:
         flags += ["--gallery-labels", str(task.gallery_labels or task.labels)]
     return f"peaccel search {shlex.join(flags)} --queries ... --out ..."
-
-
-def _share(name: str, text: str) -> Decimal:
-    """A share between 0 and 1 as it is written, in per cent or not."""
-    try:
-        number = Decimal(text.strip().removesuffix("%").strip()) / (100 if text.strip().endswith("%") else 1)
-    except InvalidOperation:
-        number = Decimal("nan")
-    if number.is_nan() or not 0 < number < 1:
-        raise ValueError(f"--{name} is {text!r}, expected a share between 0 and 1, such as 1% or 0.01")
-    return number

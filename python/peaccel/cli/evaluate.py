@@ -18,8 +18,8 @@ from peaccel.distributions.confidence import confidence
 from peaccel.evaluation.answers import as_scores, as_truth
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.evaluate import evaluate
+from peaccel.evaluation.pair_rates import P_TARGET
 from peaccel.evaluation.templates import TemplateResult, evaluate_templates
-from peaccel.evaluation.verified_pairs import P_TARGET
 
 __all__ = ["Evaluate", "main"]
 

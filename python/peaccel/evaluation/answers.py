@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 BLOCK = 1 << 22
-GREAT = 1e300  # stands for infinity where scores are subtracted
 """Ids, or coordinates of pairs, that are held at once."""
+GREAT = 1e300  # stands for infinity where scores are subtracted
 DEFAULT = ("cosine", "mls")
 """The scores that are evaluated unless others are named: of these, those that take the kinds."""
 
@@ -184,9 +184,10 @@ def answered(
             )
         )
     first, scores_, share, cut, *values = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    right = np.where(np.isnan(share), np.nan, share > np.random.default_rng(seed or 0).random(len(share)))
+    if seed is not None:
+        share = np.where(np.isnan(share), np.nan, share > np.random.default_rng(seed).random(len(share)))
     other = None if classes is None else values.pop(0)
-    return Answers(first, scores_, found.dtype, dict(zip(asked, values, strict=True)), right, int(cut.sum()), other)
+    return Answers(first, scores_, found.dtype, dict(zip(asked, values, strict=True)), share, int(cut.sum()), other)
 
 
 def _cut(ranking: Ranking[Any], truth: Relation) -> NDArray[np.bool_]:

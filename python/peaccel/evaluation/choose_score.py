@@ -23,8 +23,8 @@ from peaccel.evaluation.columns import Column, ranked, table
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples, TooFew, at_once, compared
+from peaccel.evaluation.pair_rates import AUC
 from peaccel.evaluation.separation import CountedAnswers, Separation, learned
-from peaccel.evaluation.verified_pairs import AUC
 from peaccel.fits.calibrate_variance import calibrate_variance
 from peaccel.fits.fit_centre import fit_centre
 from peaccel.fits.fit_plda import fit_plda

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple
 
@@ -24,18 +25,20 @@ from peaccel.evaluation.compared_confidences import (
     third,
 )
 from peaccel.evaluation.identification import curve_of, novel_clusters
-from peaccel.evaluation.intervals import Interval
+from peaccel.evaluation.intervals import Resamples
+from peaccel.evaluation.pair_rates import P_TARGET, pair_rates
 from peaccel.evaluation.promises import FAR, FPIR, WRONG_ANSWERS, WRONG_PAIRS, JudgedAnswers, Per, Promise, risks
 from peaccel.evaluation.separation import calibration, probability
 from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult
-from peaccel.evaluation.verified_pairs import P_TARGET
 from peaccel.fits.fit_centre import fit_centre
 from peaccel.fits.learn_then_test import one_of_each
 from peaccel.fits.records import Centre, Threshold
 from peaccel.metrics import Relevance
+from peaccel.metrics._draws import as_clusters
 from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
-from peaccel.metrics.detection_cost import require_prior
+from peaccel.metrics.detection_cost import Costs, least_and_actual
+from peaccel.metrics.verification import warn_if_reversed
 from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import Score
 
@@ -128,7 +131,8 @@ def choose_threshold(
     Warns
     -----
     UserWarning
-        The best item of a query equals the query bit for bit: queries that are in the gallery answer themselves.
+        The best item of a query equals the query bit for bit: queries that are in the gallery answer themselves. Or
+        wrong answers score higher than right ones, as where scores are distances.
 
     Raises
     ------
@@ -136,9 +140,9 @@ def choose_threshold(
         The score does not take these kinds.
     ValueError
         wrong and fpir both, or outside (0, 1); fpir without a search that has no mate; per beside groups; shapes
-        disagree, labels that
-        are NaN or of one class, no query can be answered, a score that is NaN or a best one of -inf, or as for
-        `pe.search`; a confidence that is unknown, or that these scores or labels do not have.
+        disagree, labels that are NaN or of one class, no query can be answered, a score that is NaN or a best one of
+        -inf, or as for `pe.search`; a confidence that is unknown, or that these scores or labels do not have, or that
+        looks reversed where most answers above the threshold that was asked for are wrong.
 
     Notes
     -----
@@ -190,7 +194,7 @@ def choose_threshold(
     terms = chosen.terms(named, queries.dim, about)
     set_apart = f"{some.sum()} queries of {len(np.unique(units[some]))} other {grouping}" if apart else ""
     return replace(
-        _chosen(judged, (WRONG_ANSWERS, FPIR), asked, pers, delta, seed, terms, novel is not None),
+        _chosen(owner, judged, (WRONG_ANSWERS, FPIR), asked, pers, delta, seed, terms, novel is not None),
         score=named.label,
         grouping=grouping,
         confidence=chosen.confidence,
@@ -211,6 +215,7 @@ def choose_pair_threshold(
     p_target: float | None = None,
     c_miss: float = 1.0,
     c_fa: float = 1.0,
+    clusters: ArrayLike | None = None,
     delta: float = 0.1,
     seed: int = 0,
 ) -> ThresholdChoice:
@@ -237,6 +242,9 @@ def choose_pair_threshold(
         In place of these: the prior probability that a pair matches, and what a matching pair costs that is refused,
         and another that is accepted. The threshold is that of the least detection cost on these pairs, as of
         `peaccel.metrics.detection_cost`, and of others nothing is promised.
+    clusters
+        With p_target, [P, 2] numbers or strings, as of `peaccel.metrics.trial_clusters`: what intervals draw as a
+        whole. None: the groups, or each pair by itself.
     delta
         In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
     seed
@@ -251,7 +259,13 @@ def choose_pair_threshold(
     ------
     ValueError
         More than one of wrong, far and p_target, or one outside (0, 1); far where all pairs match, p_target where all
-        do or none; a cost not above 0; shapes disagree, NaN or -inf, fewer than two pairs or groups.
+        do or none; a cost not above 0; shapes disagree, NaN or -inf, fewer than two pairs or groups; scores that look
+        reversed, where most pairs above the threshold that was asked for are wrong.
+
+    Warns
+    -----
+    UserWarning
+        Scores look reversed, as distances are.
 
     Examples
     --------
@@ -264,13 +278,18 @@ def choose_pair_threshold(
     owner = "choose_pair_threshold"
     seed = as_integer(owner, "seed", seed, *SEEDS)
     asked = _asked(owner, delta, (WRONG_PAIRS, wrong), (FAR, far), p_target=p_target)
-    require_prior(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
+    costs = Costs(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
     raw = on_host(scores, owner, "scores")
     finite = "" if p_target is None else "Cllr is a mean of them as log-likelihood ratios"
     pairs = checked_numbers(owner, "scores", raw, above="no threshold accepts it", finite=finite)
     pairs = bounded(pairs, raw.dtype)
     right = flags(owner, "match", match, (len(pairs),))
     units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", groups, len(pairs))
+    drawn = None if groups is None else units
+    if clusters is not None:
+        if p_target is None or groups is not None:
+            raise ValueError(f"{owner}: clusters are of p_target alone, expected neither groups nor another promise")
+        drawn = as_clusters(owner, clusters, len(pairs))
     kind = "pairs" if groups is None else "groups"
     if units.max() < 1:
         raise ValueError(f"{owner}: scores are of one of the {kind}, expected at least two")
@@ -287,28 +306,28 @@ def choose_pair_threshold(
     pers: tuple[Per, ...] = ("pair",) if groups is None else ("group",)
     terms = Threshold(of="pairs", fitted_on=about, threshold=math.inf)
     return replace(
-        _chosen(judged, (WRONG_PAIRS, FAR), asked, pers, delta, seed, terms, apart=False),
+        _chosen(owner, judged, (WRONG_PAIRS, FAR), asked, pers, delta, seed, terms, apart=False),
         grouping=kind,
-        cost=None if p_target is None else _cost(pairs, right, p_target, c_miss, c_fa, seed),
+        cost=None if p_target is None else _cost(pairs, right, costs, drawn, seed),
     )
 
 
 def _cost(
-    pairs: NDArray[np.float64], right: NDArray[np.bool_], p_target: float, c_miss: float, c_fa: float, seed: int
+    pairs: NDArray[np.float64],
+    right: NDArray[np.bool_],
+    costs: Costs,
+    clusters: NDArray[Any] | None,
+    seed: int,
 ) -> CostResult:
-    """The least detection cost, the equal error rate and the cost of ratios, with the intervals of the metrics."""
-    found = metrics.detection_cost(pairs, right, p_target, c_miss=c_miss, c_fa=c_fa, seed=seed)
-    point = metrics.equal_error(pairs, right, seed=seed)
+    """The least detection cost, and the rates of the pairs with intervals over draws of their clusters."""
+    drawn = None if clusters is None else Resamples(clusters, seed)
+    rates = pair_rates(pairs, right, drawn, costs, True, seed)
     return CostResult(
-        p_target=found.p_target,
-        c_miss=found.c_miss,
-        c_fa=found.c_fa,
-        threshold=found.threshold,
-        min_dcf=Interval(found.min_dcf, *found.min_dcf_interval),
-        actual_dcf=Interval(found.actual_dcf, *found.actual_dcf_interval),
-        cllr=Interval(found.cllr, *found.cllr_interval),
-        equal_error_rate=Interval(point.rate, *point.rate_interval),
-        eer_threshold=point.threshold,
+        p_target=costs.p_target,
+        c_miss=costs.c_miss,
+        c_fa=costs.c_fa,
+        threshold=least_and_actual(pairs, right, costs).threshold,
+        **rates,
     )
 
 
@@ -458,6 +477,7 @@ def _about(
 
 
 def _chosen(
+    owner: str,
     x: JudgedAnswers,
     promises: tuple[Promise, Promise],
     asked: tuple[Promise, float] | None,
@@ -468,6 +488,8 @@ def _chosen(
     apart: bool,
 ) -> ThresholdChoice:
     """The thresholds for all promises, and the curves that the page draws."""
+    number = "scores" if terms.of == "pairs" else "confidences"
+    reversed_ = warn_if_reversed(owner, number, x.scores, x.right)
     of = {per: x.each() if per == "query" else x for per in pers}
     results = [
         _result(of[per], promise, per, alpha, delta, seed, terms)
@@ -476,6 +498,8 @@ def _chosen(
         for alpha in promise.alphas(asked)
         for per in pers
     ]
+    if reversed_ and asked is not None:
+        _require_mostly_right(owner, number, [x for x in results if (x.promise, x.alpha) == (asked[0].name, asked[1])])
     counted = of[pers[0]]
     right = x.right.astype(np.float64)
     chances = probability(x.scores.astype(np.float64), right, x.classes, seed)
@@ -503,6 +527,16 @@ def _chosen(
         counts=counts,
         seed=seed,
     )
+
+
+def _require_mostly_right(owner: str, number: str, results: Sequence[ThresholdResult]) -> None:
+    """Refuse a threshold of scores that look reversed, above which most are wrong."""
+    for found in results:
+        if found.wrong > 0.5:
+            raise ValueError(
+                f"{owner}: {number} look reversed, as distances are, and {found.wrong:.0%} of those above the "
+                f"threshold for {found.promise}={found.alpha:g} are wrong; expected higher = more similar"
+            )
 
 
 def _shown(curve: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:

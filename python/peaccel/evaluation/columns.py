@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeAlias, get_type_hints
 
 import numpy as np
@@ -32,12 +32,16 @@ class Column:
     show: Callable[[Any], str] = str
     metric: RankedMetric | None = None
     """The metric of single rankings whose mean the field is, if it is one."""
+    pairs: Any = None
+    """The `pair_rates.PairMetric` that gives the field, if it is one of pairs."""
 
 
 def columns(kind: type[Any]) -> dict[str, Column]:
-    """The columns of a result by field, in their order; fields without one are not shown."""
+    """The columns of a result by field, in their order, what it inherits last; fields without one are not shown."""
     hints = get_type_hints(kind, include_extras=True)
-    found = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+    inherited = [field.name for base in kind.__bases__ if is_dataclass(base) for field in fields(base)]
+    names = [name for name in hints if name not in inherited] + inherited
+    found = {name: getattr(hints[name], "__metadata__", (None,))[0] for name in names}
     return {name: column for name, column in found.items() if isinstance(column, Column)}
 
 

@@ -27,13 +27,14 @@ from peaccel.evaluation.columns import Metric, RankedMetric, by_row, ranked
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.identification import best_two, identified, novel_clusters
 from peaccel.evaluation.intervals import Resamples
+from peaccel.evaluation.pair_rates import P_TARGET, pair_rates
 from peaccel.evaluation.results import Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.separation import SHARES, CountedAnswers, Separation, by_name, judged, learned
-from peaccel.evaluation.verified_pairs import P_TARGET, VerificationIntervals, verified
 from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
 from peaccel.metrics._numbers import as_numbers
 from peaccel.metrics._relation import Relation
-from peaccel.metrics.detection_cost import require_prior
+from peaccel.metrics.detection_cost import Costs
+from peaccel.metrics.verification import warn_if_reversed
 from peaccel.scores import Score
 
 __all__ = ["evaluate"]
@@ -151,7 +152,7 @@ def evaluate(
     seed = as_integer("evaluate", "seed", seed, *SEEDS)
     truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = as_scores("evaluate", scores, (queries.kind, items.kind))
-    require_prior("evaluate", p_target)
+    costs = Costs("evaluate", p_target)
     depths = _depths(k, len(items) - truth.leave_one_out)
     qualities = None if quality is None else _qualities(quality, len(queries))
     wanted = _wanted(metrics, depths)
@@ -164,12 +165,12 @@ def evaluate(
     of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
     resamples = Resamples(of_queries[known], seed)
     of_both = Resamples(np.stack([of_queries[asked[:, 0]], of_items[asked[:, 1]]], 1), seed)
-    every: list[Answers] = []
-    verifications: list[VerificationIntervals] = []
+    every, verifications = list[Answers](), list[dict[str, Any]]()
     for score in named:
         every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2), seed=seed))
-        of_asked = of_pairs("evaluate", queries, items, asked, score)
-        verifications.append(verified(of_asked, same, of_both, "evaluate", score, p_target))
+        scored = of_pairs("evaluate", queries, items, asked, score), same
+        warn_if_reversed("evaluate", f"scores {score.label}", *scored)
+        verifications.append(pair_rates(*scored, of_both, costs, score.name == "llr", seed))
     warn_of_copies("evaluate", queries, gallery, every[0].best)
     warn_of_ties("evaluate", named, every)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
@@ -196,7 +197,7 @@ def evaluate(
 def _results(
     named: Sequence[Score],
     every: Sequence[Answers],
-    verifications: Sequence[VerificationIntervals],
+    verifications: Sequence[dict[str, Any]],
     known: NDArray[np.bool_],
     resamples: Resamples,
 ) -> tuple[ScoreResult, ...]:
@@ -215,7 +216,7 @@ def _result(
     first: tuple[Answers, Separation],
     known: NDArray[np.bool_],
     resamples: Resamples,
-    verification: VerificationIntervals,
+    verification: dict[str, Any],
 ) -> ScoreResult:
     """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
     (answers, separation), (of_first, first_separation) = of_score, first
@@ -232,7 +233,7 @@ def _result(
         best_auroc=separation.auroc,
         best_auroc_gain=separation.gain(first_separation),
         **means,
-        **verification._asdict(),
+        **verification,
     )
 
 

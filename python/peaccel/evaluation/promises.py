@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
+from peaccel.fits.learn_then_test import limit_false_matches, tested
 from peaccel.fits.records import FalseMatchLimit, Selection
 
 __all__ = ["FAR", "FPIR", "WRONG_ANSWERS", "WRONG_PAIRS", "JudgedAnswers", "Per", "Promise", "per_cent", "risks"]
@@ -109,7 +109,7 @@ class _OfAccepted(Promise):
 
     def find(self, x: JudgedAnswers, alpha: float, delta: float, seed: int) -> Selection:
         """The threshold of `pe.learn_then_test`."""
-        return learn_then_test(x.scores, x.right, x.classes, alpha, delta, seed)
+        return tested("learn_then_test", x.scores, x.right, x.classes, alpha, delta, seed, warned=True)
 
     def answered(self, x: JudgedAnswers, alpha: float) -> float:
         """The largest share whose risk is at most alpha."""

@@ -12,8 +12,8 @@ from peaccel.evaluation.columns import explained
 from peaccel.evaluation.compared_confidences import ComparedConfidence
 from peaccel.evaluation.formatting import percent
 from peaccel.evaluation.pages import calibration, tables
+from peaccel.evaluation.pair_rates import FEWEST
 from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult
-from peaccel.evaluation.verified_pairs import FEWEST
 
 __all__ = ["threshold_sections"]
 

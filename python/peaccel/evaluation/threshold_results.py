@@ -13,9 +13,8 @@ from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.compared_confidences import ComparedConfidence
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json, six_digits
-from peaccel.evaluation.intervals import Interval
+from peaccel.evaluation.pair_rates import PairRates
 from peaccel.evaluation.promises import FAR, FPIR, WRONG_ANSWERS, WRONG_PAIRS, Per, Promise, per_cent
-from peaccel.evaluation.verified_pairs import ACTUAL_DCF, CLLR, EER, EER_THRESHOLD, MIN_DCF
 from peaccel.fits.records import Centre, FalseMatchLimit, Selection, Threshold, fewest
 
 __all__ = ["CostResult", "ThresholdChoice", "ThresholdResult"]
@@ -96,8 +95,8 @@ class ThresholdResult:
 
 
 @dataclass(frozen=True)
-class CostResult:
-    """The threshold of the least detection cost of pairs, beside the equal error rate and the cost of ratios."""
+class CostResult(PairRates):
+    """The threshold of the least detection cost of pairs, and their rates, with scores as log-likelihood ratios."""
 
     p_target: Annotated[float, Column("p_target", "the prior probability that a pair matches.", six_digits)]
     c_miss: Annotated[float, Column("c_miss", "cost of a matching pair that is refused.", six_digits)]
@@ -108,11 +107,6 @@ class CostResult:
             "threshold", "the least score that is accepted; - where it costs least to accept all, or none.", six_digits
         ),
     ]
-    min_dcf: Annotated[Interval, MIN_DCF]
-    actual_dcf: Annotated[Interval, ACTUAL_DCF]
-    cllr: Annotated[Interval, CLLR]
-    equal_error_rate: Annotated[Interval, EER]
-    eer_threshold: Annotated[float, EER_THRESHOLD]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, ArrayT, on_host, quiet
+from peaccel._utils.arrays import Array, ArrayT, on_host, quiet, require_finite
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double, one_minus_ratio, scaled_log_norm, square_distance
 from peaccel.distributions.checks import NORMALS, require_kind
@@ -111,6 +111,7 @@ def _calibrate_one(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset:
     rows, same = labelled_pairs("calibrate_variance", {"d": d}, pairs, labels)
     first, second = different_rows("calibrate_variance", rows[same], "one identity")
     mu, spread = (on_host(x, "calibrate_variance", "d") for x in d.arrays)
+    require_finite("calibrate_variance", "d", mu, spread)
     near = -by_blocks(square_distance, mu, *rows.T)
     if (area := area_of_reversed(near[np.isfinite(near)], same[np.isfinite(near)])) is not None:
         apart = f"pairs of one identity are further apart than others, by an AUC of {area:.3f}"
@@ -150,6 +151,7 @@ def _calibrate_two(
     sides = {"queries": queries, "gallery": gallery}
     for name, d in sides.items():
         require_kind("calibrate_variance", name, d, NORMALS, "with a variance")
+        require_finite("calibrate_variance", name, *(on_host(x, "calibrate_variance", name) for x in d.arrays))
     if queries.dim != gallery.dim:
         raise ValueError(f"calibrate_variance: dim of gallery is {gallery.dim}, expected {queries.dim} like queries")
     rows, same = labelled_pairs("calibrate_variance", sides, pairs, labels)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-import warnings
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, bounded, on_host
 from peaccel._utils.seeds import SEEDS, as_integer
+from peaccel._utils.warn import warn
 from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
 from peaccel.fits.answer_confidence import RankedAnswers
 from peaccel.fits.records import FalseMatchLimit, Selection, fewest
@@ -131,10 +131,23 @@ def learn_then_test(
     >>> s([0.1, 0.9]).tolist()
     [False, True]
     """
-    owner = "learn_then_test"
+    return tested("learn_then_test", confidence, correct, classes, alpha, delta, seed)
+
+
+def tested(
+    owner: str,
+    confidence: ArrayLike | RankedAnswers,
+    correct: ArrayLike,
+    classes: ArrayLike,
+    alpha: float,
+    delta: float,
+    seed: int,
+    warned: bool = False,
+) -> Selection:
+    """The threshold of `learn_then_test`, called by an owner, who may have been told already of reversed scores."""
     seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
-    confidence, known = _of_ranking(owner, "confidence", confidence)
+    confidence, known = of_ranking(owner, "confidence", confidence)
     sure = checked_numbers(owner, "confidence", confidence, above="no answer was found, or no threshold accepts it")
     sure = bounded(sure, _dtype_of(confidence))
     wrong = ~flags(owner, "correct", correct, (len(sure),))
@@ -144,8 +157,9 @@ def learn_then_test(
     if wrong.all():
         right = "gallery_labels[ranking.ids[:, 0]] == labels"
         what = f"none of the {len(sure)} answers is right: expected correct of labels, not of rows, such as {right}"
-        warnings.warn(f"{owner}: {what}", UserWarning, stacklevel=2)
-    warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
+        warn(f"{owner}: {what}")
+    if not warned:
+        warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
     one = one[np.argsort(-sure[one], kind="stable")]
     falling, errors = sure[one], np.cumsum(wrong[one])
     alike = np.searchsorted(-falling, -falling, side="right")  # how many are at least as sure as each
@@ -237,7 +251,7 @@ def limit_false_matches(
     require_shares(owner, alpha=alpha, delta=delta)
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")
-    scores, known = _of_ranking(owner, "scores", scores)
+    scores, known = of_ranking(owner, "scores", scores)
     found = bounded(checked_numbers(owner, "scores", scores), _dtype_of(scores))
     if groups is not None and each == "one":
         found = found[one_of_each(owner, "groups", groups, len(found), seed)]
@@ -329,7 +343,7 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 # -- what is given -----------------------------------------------------------------------------------------------------
 
 
-def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
+def of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
     """The best scores of a ranking, and what they are scores of; other numbers as they are."""
     if not hasattr(x, "scores"):
         return x, {}

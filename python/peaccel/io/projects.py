@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils.arrays import Numpy, on_host, quiet
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
-from peaccel.io._array_files import read
+from peaccel.io._array_files import read, read_array
 
 __all__ = ["from_norms", "from_pcmepp", "from_pfe", "from_prolip", "from_url"]
 
@@ -251,7 +251,7 @@ def _two(owner: str, names: tuple[str, str], first: Any, second: Any) -> tuple[F
 def _floats(owner: str, name: str, x: Any) -> Floats:
     """An array, a tensor or a file of one array, of finite numbers, as float64 or float32."""
     if isinstance(x, (str, Path)):
-        x = read(x, (name,))[name]
+        x = read_array(x, name)
     try:
         found = on_host(x, owner, name)
     except ValueError:  # rows of different lengths

@@ -26,8 +26,8 @@ class Loss(nn.Module, Generic[D]):
     gradients to all parts: the mean over processes of its gradients, as DistributedDataParallel takes it, is the
     gradient of one process with the whole batch. All parts have one length.
 
-    On the CPU, but in compiled functions and under torch.func, signs of 64 items are checked before the loss, and all
-    items where it is not finite.
+    On the CPU, but in compiled functions and under torch.func, signs and directions of 64 items are checked before the
+    loss, and all items where it is not finite.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class Loss(nn.Module, Generic[D]):
             d = widened(d)
             if self.across and processes() > 1:
                 d, labels = gathered(owner, d, labels)
-            d.check_signs()
+            d.check_rows()
             return required_finite(owner, self.loss(d, labels, seed), d)
 
     def loss(self, d: D, labels: Tensor, seed: int | None) -> Tensor:

@@ -228,8 +228,8 @@ class Relevance:
             radius = 2 * EARTH * math.sin(min(radius / EARTH, math.pi) / 2)  # the chord below the arc
         elif _look_like_degrees(np.concatenate([a, b]), radius):
             raise ValueError(
-                f"{owner}: coordinates look like degrees, as all of them lie within {radius:g} of each other; expected "
-                "metres, or metric='haversine' (--coords-metric haversine) for latitudes and longitudes"
+                f"{owner}: query_coords and gallery_coords look like degrees, as all of them lie within {radius:g} of "
+                "each other; expected metres, or metric='haversine' (--coords-metric haversine) for degrees"
             )
         near = KDTree(a).sparse_distance_matrix(KDTree(b), radius, output_type="ndarray")
         cells = np.floor((np.concatenate([a, b]) - a.min(0)) / (2 * radius))

@@ -49,4 +49,6 @@ class Ties:
     def precision(self) -> NDArray[np.float64]:
         """[T, K], the mean of the precision at each rank, which counts as 0 where the item there is wrong."""
         others = self._place * (self._right - 1) / np.maximum(self._size - 1, 1)  # right ones of this score before it
-        return self._right / self._size * (self._before + 1 + others) / np.arange(1, self._size.shape[1] + 1)
+        return np.asarray(
+            self._right / self._size * (self._before + 1 + others) / np.arange(1, self._size.shape[1] + 1)
+        )

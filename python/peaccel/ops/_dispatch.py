@@ -10,7 +10,9 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from peaccel._utils.arrays import Array, is_torch, is_traced
 from peaccel.ops import _autograd, _cpu, _cuda, _numpy
@@ -20,13 +22,13 @@ from peaccel.ops._torch import Torch
 __all__ = [
     "Kernels",
     "as_function",
+    "define",
     "differentiates",
     "elementwise",
     "enable_torch",
     "kernels_of",
     "sample",
     "score",
-    "score_backward",
     "scores_and_gradients",
     "transformed",
 ]
@@ -73,7 +75,7 @@ class Kernels(NamedTuple):
 
 def kernels_of(x: Array) -> Kernels:
     """The kernels for arrays like x; torch's operators where torch.compile traces it, which cost time elsewhere."""
-    if not is_torch(x):
+    if isinstance(x, np.ndarray):
         return _HOST
     if is_traced(x):
         return _TRACED
@@ -136,19 +138,25 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwi
     return kernels_of(inputs.mu1).score(op, inputs, candidates, pairwise)
 
 
-def score_backward(op: PairOp, weights: Array, inputs: Inputs, candidates: Array) -> Gradients:
-    """The gradients of sum(weights * scores) of candidates, weights [Q, K], of tensors; they have none themselves."""
-    gradients = _cuda.score_backward if _on_gpu(inputs.mu1) else _cpu.score_backward
-    return gradients(op, weights, inputs, candidates)
-
-
 def scores_and_gradients(
-    op: PairOp, weights: Array, inputs: Inputs, *, few: bool, wanted: bool
+    op: PairOp, weights: Array, inputs: Inputs, candidates: Array | None = None, *, few: bool = False, wanted: int
 ) -> tuple[Array, Gradients | None]:
-    """Scores [N, N] of pairs i < j of one set, those that have a weight, and the gradients of sum(weights * scores) if
-    they are wanted; ``few`` says that most have none. Other scores are any numbers."""
-    compute = _cuda.scores_and_gradients if _on_gpu(inputs.mu1) else _cpu.scores_and_gradients
-    return compute(op, weights, inputs, few, wanted)
+    """Scores of tensors' candidates, and the gradients of sum(weights * scores) if any are wanted, by the core's flags.
+
+    Without candidates the scores [N, N] are those of pairs i < j of one set that have a weight, and others any numbers;
+    ``few`` says that most have none.
+    """
+    kernels: Any = _cuda if _on_gpu(inputs.mu1) else _cpu
+    if candidates is None:
+        scores, gradients = kernels.scores_and_gradients(op, weights, inputs, few, bool(wanted))
+        return scores, gradients
+    if not wanted:
+        return kernels.score(op, inputs, candidates), None
+    if op.saves:
+        scores, saved = kernels.score_saving(op, inputs, candidates, False)
+    else:
+        scores, saved = kernels.score(op, inputs, candidates), None
+    return scores, kernels.score_backward(op, weights, inputs, candidates, False, wanted, saved)
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------
@@ -165,6 +173,14 @@ def enable_torch() -> None:
     True
     """
     _torch()
+
+
+def define(
+    name: str, arguments: str, returns: str, compute: Callable[..., Any], fake: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Registers and returns an operator of torch that calls others, on every device; autograd does not see into it."""
+    operator: Callable[..., Any] = _torch().define(name, arguments, returns, compute, fake)
+    return operator
 
 
 def differentiates(inputs: Inputs) -> bool:

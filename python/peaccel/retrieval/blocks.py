@@ -131,7 +131,7 @@ def _checked(owner: str, name: str, block: object, like: str) -> str:
     if like not in ("", what):
         raise ValueError(f"{owner}: {name}, is {what}, expected {like} like block 0")
     try:
-        _items(block).detach().check_signs()
+        _items(block).detach().check_rows()
     except ValueError as error:
         raise ValueError(f"{owner}: {name}: {error}") from None
     return what
@@ -205,7 +205,7 @@ class ListedRows:
 
     def __init__(self, owner: str, queries: Distribution, candidates: Array) -> None:
         self._owner = owner
-        self._candidates = checked_candidates(owner, queries.mu, candidates)
+        self._candidates = checked_candidates(owner, queries, candidates)
         self._rows = on_host(self._candidates)
         self.shape = self._rows.shape
         self._refuse(self._rows < -1, "")

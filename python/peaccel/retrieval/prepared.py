@@ -316,8 +316,9 @@ def prepare(
     dtype
         "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's. Halves
         take half the memory, and half of what reranking and search read of it; they are widened to float32 and scored
-        as that. Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding
-        would move it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it.
+        as that. A gallery in halves keeps its bits. Directions that become halves are rounded so that their length
+        stays 1, by 1e-7 or so from D = 64 on: nearest rounding would move it by 1e-4 (float16) or 1e-3 (bfloat16), and
+        the scores of sharp distributions with it.
     codes
         Whether to keep the means as 8-bit integers too, for scores of one inner product: D, rounded up to a multiple of
         16, and 24 bytes an item. `rerank` and `FaissReranker` read these first, and the means themselves of candidates
@@ -356,7 +357,7 @@ def prepare(
     if not isinstance(codes, (bool, np.bool_)):
         raise TypeError(f"prepare: codes is {codes!r}, expected True or False")
     gallery = gallery.detach()
-    gallery.check_signs()
+    gallery.check_rows()
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")

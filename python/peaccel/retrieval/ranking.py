@@ -70,7 +70,7 @@ R = TypeVar("R", bound=Ranking[Any])
 
 def of_score(ranking: R, score: Score | None, normalisation: str = "") -> R:
     """The ranking, which knows now what its scores are of; torch.compile cannot set an attribute of a tuple."""
-    if not is_traced(ranking.scores):
+    if isinstance(ranking.scores, np.ndarray) or not is_traced(ranking.scores):
         ranking.score, ranking.normalisation = score, normalisation
     return ranking
 

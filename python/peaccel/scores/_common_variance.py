@@ -22,11 +22,11 @@ BLOCK = 1 << 16
 """Numbers that are squared at a time."""
 
 LEAST, MOST = 1e-30, 1e30
-"""What variances on a GPU, at whose values nobody looks, count as beyond it."""
+"""Key of variances on a GPU, whose values are not looked at."""
 
 
 class CommonVariance:
-    """What tells the one variance of all items of a side from that of others.
+    """Key of the one variance of all items of a side, which differs where the variance does.
 
     On a GPU, for which nobody waits, that is the number that was given, or else its place in memory and how often it
     was written: equal ones in two places count as different.

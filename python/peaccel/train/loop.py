@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from peaccel.distributions import Distribution
+from peaccel.losses._batch import known_on_host, sent
 from peaccel.losses.base import NotFiniteError
-from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training
+from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training, UpTo1024
 from peaccel.train.batch_sampling import Data, augmented, balanced, deliver, length, move, take
 from peaccel.train.checkpoint import Checkpointer, TrainingState
 from peaccel.train.diagnostics import EPOCHS, Movement, probe_rows, signs
@@ -57,7 +58,7 @@ class Options:
     """Epochs without a better validation after which a stage ends; None for never."""
     accumulate: AtLeast1 = 1
     """Batches whose gradients make one step."""
-    workers: AtLeast0 = 0
+    workers: UpTo1024 = 0
     """Processes that prepare images."""
     resume: bool = False
     """Go on from the folder's state.safetensors, if there is one."""
@@ -174,6 +175,7 @@ class _Run:
         stage, options, accelerator = self.training.stages[at.stage], self.options, self.accelerator
         schedule, device = stage.schedule, accelerator.device
         self.checkpointer.restore_random()
+        there = sent(labels, device)
         inputs = augmented(data) if stage.frozen is None else self._frozen(stage.frozen, augmented(data), at)
         if stage.start is not None and at.fresh:
             self._start(stage, inputs, labels, at)
@@ -192,7 +194,7 @@ class _Run:
             self.logger.epoch_begins(stage, at.epoch, len(rows), at.batch)
             for share, items in deliver(inputs, self._share(rows), _seed(at, at.epoch), at.batch, options.workers):
                 step = Step(at.step, total, _seed(at, at.epoch, at.batch))
-                batch = Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[share], share)))
+                batch = _batch(items, share, labels, there)
                 last = (at.batch + 1) % options.accumulate == 0 or at.batch + 1 == len(rows)
                 together = min(options.accumulate, len(rows) - at.batch // options.accumulate * options.accumulate)
                 with nullcontext() if last else accelerator.no_sync(module):
@@ -255,7 +257,7 @@ class _Run:
         next that has any; where none has, all is in evaluation mode.
         """
         assert stage.start is not None
-        everything, device = self.checkpointer.everything, self.accelerator.device
+        everything, there = self.checkpointer.everything, sent(labels, self.accelerator.device)
         stages = self.training.stages[at.stage :]
         trained = next((later for later in stages if later.schedule.epochs), replace(stage, groups=()))
         learn(everything, trained)
@@ -263,7 +265,7 @@ class _Run:
         once = dealt.ravel()[np.sort(np.unique(dealt, return_index=True)[1])]  # no item counts twice
         with torch.no_grad(), _statistics_kept(everything):
             stage.start(
-                Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[rows], rows)))
+                _batch(items, rows, labels, there)
                 for rows, items in deliver(
                     inputs, np.array_split(once, len(dealt)), _seed(at, 0), workers=self.options.workers
                 )
@@ -333,6 +335,12 @@ class _Run:
     def _probe(self, data: Data) -> Any:
         """The model's distributions of some training items, which show whether a branch learns nothing."""
         return embed(self.training.model, take(data, torch.arange(0, length(data), length(data) // 256 + 1)))
+
+
+def _batch(items: Any, rows: NDArray[np.int64], labels: NDArray[np.int64], there: Tensor) -> Batch:
+    """A batch on the device where all labels are ``there``, which losses check on the host."""
+    rows_there = sent(rows, there.device)
+    return Batch(move(items, there.device), known_on_host(there[rows_there], labels[rows]), rows_there)
 
 
 class _StageLoss(nn.Module):

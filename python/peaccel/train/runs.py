@@ -28,7 +28,7 @@ from peaccel._utils.python_files import is_file
 from peaccel._utils.seeds import folded
 from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
 from peaccel.heads import Covariates
-from peaccel.methods.method import AtLeast0, Method, Training
+from peaccel.methods.method import Method, Training, UpTo1024
 from peaccel.scores import Score
 from peaccel.train import backbones
 from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
@@ -41,7 +41,7 @@ from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.loop import Options, fit
 from peaccel.train.progress import ConsoleLogger, NullLogger
 from peaccel.train.recipes import label, load_method, method_of
-from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_items, remove_lines
+from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_images, digest_of_items, remove_lines
 from peaccel.train.sources import Items, open_items
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
@@ -63,7 +63,7 @@ class Job(Options):
     """Write TensorBoard's event files as well."""
     strict: bool = False
     """End with exit code 1 where something shows that training failed."""
-    threads: AtLeast0 = 0
+    threads: UpTo1024 = 0
     """Threads of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
 
 
@@ -407,7 +407,8 @@ def _check_resumed(
 def _digests(parts: Mapping[str, Items], run: Run) -> dict[str, str | None]:
     """Digests of all that decides what is trained beside settings."""
     of_parts = {part: digest_of_items(parts.get(part)) for part in ("train", "validation")}
-    return {**of_parts, "begin": digest_of_file(run.begin), "weights": digest_of_file(run.weights)}
+    of_images = {f"{part}_images": digest_of_images(parts.get(part)) for part in ("train", "validation")}
+    return {**of_parts, **of_images, "begin": digest_of_file(run.begin), "weights": digest_of_file(run.weights)}
 
 
 def _anywhere(run: Run) -> Run:

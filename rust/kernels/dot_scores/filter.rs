@@ -38,7 +38,7 @@ pub fn search<T: Float, F: Formula>(score: &DotKernel<T, F>, best: Best<T>) -> R
         let groups = &groups[places.start.div_ceil(group)..places.end.div_ceil(group)];
         scan(score, queries, order, (groups, group), floors, pools)
     };
-    let (pools, scored) = drivers::shards((queries, gallery, k), block, group, interrupted, scan)?;
+    let (pools, scored) = drivers::shards((queries, gallery, k), block, (group, usize::MAX), interrupted, scan)?;
     let (scored, parts) = (AtomicUsize::new(scored), scores.chunks_mut(k).zip(ids.chunks_mut(k)).zip(pools));
     parallel::for_each(parts.enumerate().collect(), interrupted, |(query, ((scores, ids), mut pool))| {
         scored.fetch_add(pool.settle(score, query), Ordering::Relaxed);

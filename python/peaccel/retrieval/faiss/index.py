@@ -43,6 +43,7 @@ __all__ = [
     "selecting",
     "selects",
     "serialized",
+    "similarities",
     "tuned",
     "unserialized",
     "width",
@@ -56,6 +57,16 @@ def _faiss() -> Any:
     except ImportError:
         raise ImportError("FaissReranker needs FAISS: pip install peaccel[faiss]") from None
     return faiss
+
+
+def _one_thread() -> None:
+    """Let FAISS search in one thread in the child of a fork, where those of OpenMP that it would wait for are gone."""
+    if "faiss" in sys.modules:
+        sys.modules["faiss"].omp_set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_one_thread)
 
 
 def read(path: str, *, mmap: bool = False) -> Any:
@@ -392,6 +403,33 @@ def held_ids(index: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]] | None, bo
     parts = [faiss.rev_swig_ptr(lists.get_ids(i), size).copy() for i, size in sizes if size]
     ids = np.concatenate([np.empty(0, np.int64), *parts])
     return (ids if len(ids) == index.ntotal else None), False  # an index without duplicates lists one of each
+
+
+def similarities(index: Any, vectors: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Array | None:
+    """How similar vectors [S, d] are to what an index on the CPU holds under labels [S], all different: [S, S], up to a
+    constant for each vector and for each label; None where FAISS tells neither what it holds nor its distances.
+    """
+    faiss, (index, *inside) = _faiss(), layers(index) or [index]
+    if isinstance(index, faiss.IndexIDMap):
+        ids = faiss.vector_to_array(index.id_map)
+        order = np.argsort(ids)
+        return similarities(inside[0], vectors, order[np.searchsorted(ids, labels, sorter=order)])
+    if not by_lists(index):  # labels are rows
+        try:
+            return vectors @ index.reconstruct_batch(labels).T if labels.max() < index.ntotal else None
+        except (RuntimeError, AttributeError):
+            return None
+    params = parameters(index, index.ntotal, id_selector(labels))  # an IVF does not know where its ids are
+    if params is None:
+        return None
+    distances, found = getattr(index, "search_numpy", index.search)(vectors, len(labels), params=params)
+    if (np.sort(found) != np.sort(labels)).any():
+        return None
+    order = np.argsort(labels)
+    places = order[np.searchsorted(labels, found, sorter=order)]
+    similar = np.empty(distances.shape)
+    np.put_along_axis(similar, places, distances if faiss.is_similarity_metric(index.metric_type) else -distances, 1)
+    return similar
 
 
 # -- building ----------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ __all__ = ["MappedRows", "damage", "mapped", "named", "sweep", "writable"]
 SUFFIX = ".safetensors"
 CHECKSUM = "crc32"  # the name of an array of one number, the checksum of the others
 WRITTEN = re.compile(rf"[0-9a-f]{{24}}{re.escape(SUFFIX)}")  # names of files that are written here
+TRIES = 5  # how often a file is made that is deleted before it is opened
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -45,14 +46,15 @@ class MappedRows(NamedTuple):
 def mapped(folder: Path, table: LanceTable, fragment: Any) -> MappedRows:
     """The rows of a fragment from its file, which is made where it is missing or cut short."""
     path = _path(folder, fragment)
-    found = _rows(path)
-    if found is None:
+    found, left = _rows(path), TRIES
+    while found is None:  # more than once beside a compaction, which deletes files of fragments that are gone
+        if not left:
+            raise OSError(f"{path}: was deleted {TRIES} times as soon as it was made; see Gallery.compact")
         ids, places = _ids_and_places(table, fragment)
         with writable(path), new_safetensors(path, _shapes(table, ids)) as arrays:
             _fill(arrays, table, fragment, ids, places)
             del arrays  # Windows renames no file that is mapped
-        found = _rows(path)
-        assert found is not None
+        found, left = _rows(path), left - 1
     return found
 
 
@@ -109,6 +111,8 @@ def _path(folder: Path, fragment: Any) -> Path:
 
 def _opened(path: Path) -> Arrays | None:
     """The arrays of a file, mapped; None where there is none, or none that is whole."""
+    if not path.is_file():  # a pipe would be waited for
+        return None
     try:
         arrays = in_safetensors(path)
         complete = {"mu", "id", "place", CHECKSUM} <= arrays.keys() <= {*ITEM, "place", CHECKSUM}
