@@ -59,13 +59,13 @@ class Kernels(NamedTuple):
     gives scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them, and
     ``search(op, inputs, k, prune, panels)`` those of all rows, with the share of pairs scored, None where it is not
     known; both are detached. ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any:
-    ``panels(mu, uncertainty)`` gives what search reads of a gallery of one inner product.
+    ``panels(mu, uncertainty, coded)`` gives what search reads of a gallery of one inner product, with codes or not.
     """
 
     score: Callable[[PairOp, Inputs, Array | None, bool], Array]
     rerank: Callable[..., tuple[Array, Array]]
     search: Callable[..., tuple[Array, Array, float | None]]
-    panels: Callable[[Array, Array], list[Array] | None]
+    panels: Callable[[Array, Array, bool], list[Array] | None]
 
 
 def kernels_of(x: Array) -> Kernels:
@@ -96,11 +96,11 @@ def _search_traced(
     return *_torch().search(op, inputs, k, prune, panels), None
 
 
-def _no_panels(mu: Array, uncertainty: Array) -> None:
+def _no_panels(mu: Array, uncertainty: Array, coded: bool) -> None:
     return None
 
 
-def _norms(mu: Array, uncertainty: Array) -> list[Array]:
+def _norms(mu: Array, uncertainty: Array, coded: bool) -> list[Array]:
     return [_cuda.norms(mu)]
 
 
