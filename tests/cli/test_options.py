@@ -56,7 +56,7 @@ KINDS = {
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
     "above": "score is this at least",
-    "accept": "pe.learn_then_test",
+    "accept": "hreshold",
     "accumulate": "gradients",
     "backbone": "timm",
     "begin": "start from",
@@ -96,7 +96,7 @@ MEANINGS = {
     "seed": "[Ss]eed",
     "shortlist": "candidates",
     "strict": "exit code 1",
-    "skip_bad": "images that cannot be read",
+    "skip_bad": "[Ll]eave out",
     "tensorboard": "TensorBoard",
     "threads": "Threads",
     "weights": "backbone",
@@ -257,7 +257,7 @@ def test_a_command_writes_where_its_outputs_say_and_nowhere_else(here, capsys, l
         "embed --run h --features features.npy --side captions --out e.npz": "--features are what is embedded, expect",
         "embed --run h --features features.npy --skip-bad --out e.npz": "--features are what is embedded, expect",
         "evaluate --embeddings embeddings.npz --labels labels.npy --prior prior.json --out p": (
-            "--prior is for score llr without a prior of its own, expected llr among --scores"
+            "--prior is for score llr without a prior of its own, got score none"
         ),
         "choose-threshold --embeddings embeddings.npz --labels labels.npy --prior p/accept.json --score llr --out p": (
             "p/accept.json: is also an input"

@@ -154,4 +154,4 @@ def test_the_command_writes_a_table_and_a_page(tmp_path, monkeypatch, capsys):
     code, out, err = run(capsys, f"{line} --labels few.npy")
     assert (code, out) == (2, "") and err == "peaccel audit: audit: labels have shape (3,), expected (320,)\n"
     io.write_fit("prior.json", 0.5)
-    assert "prior.json: is a shift, expected a prior" in run(capsys, f"{line} --prior prior.json")[2]
+    assert "prior.json: is a shift, expected a prior" in run(capsys, f"{line} --score llr --prior prior.json")[2]

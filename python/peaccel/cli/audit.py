@@ -8,11 +8,10 @@ from pathlib import Path
 
 from peaccel import io, scores
 from peaccel._utils import options
-from peaccel.cli._fitted_files import read_fit
+from peaccel.cli._fitted_files import with_prior
 from peaccel.cli._labelled_files import read_images
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.evaluation.audit import audit
-from peaccel.fits.records import Prior
 
 __all__ = ["Audit", "main"]
 
@@ -41,11 +40,9 @@ def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(Audit, "peaccel audit", __doc__, arguments)
     numbers, page, table = outputs(task.out, task, "audit.json", "report.html", "items.csv")
-    d, labels, score = io.read_distribution(task.embeddings), io.read_labels(task.labels), scores.get(task.score)
+    d, labels = io.read_distribution(task.embeddings), io.read_labels(task.labels)
+    (score,) = with_prior([scores.get(task.score)], task.prior)
     images = None if task.images is None else read_images(task.images, len(d))
-    if task.prior is not None:
-        prior = read_fit(task.prior, Prior)
-        score = score(prior_mean=prior.mean, prior_var=prior.var)
     found = audit(d, labels, score, seed=task.seed)
     print(found)
     save_numbers(numbers, found, {table: True})

@@ -262,7 +262,7 @@ def _judged(owner: str, d: Distribution, classes: NDArray[np.int64], score: Scor
     probability = np.where(sure, np.exp(of_class - total), np.nan)
     suspect = sure & (probability < 0.5)
     elsewhere = ratios.max(1) > 0
-    first = drop_self(owner, *[on_host(search(d, d, 2, score).ids)] * 2, 0)[:, 0]
+    first = _best_other(owner, d, score)
     votes = np.bincount(first[(classes[first] != classes) & ~suspect], minlength=len(d))
     hub = votes - 1 > _most_by_chance(votes.mean(), CHANCE / len(d))
     nearest = np.where(sure & (values >= other.max(1)), classes, other.argmax(1))
@@ -284,6 +284,12 @@ def _class_means(owner: str, d: Distribution, classes: NDArray[np.int64], score:
     others = np.broadcast_to(sizes, found.shape).copy()
     others[np.arange(len(d)), classes] -= 1
     return np.asarray(np.divide(found, others, out=np.full(found.shape, np.nan), where=others > 0))
+
+
+def _best_other(owner: str, d: Distribution, score: Score) -> NDArray[np.int64]:
+    """[M]: the best match of each item, without itself."""
+    ids = on_host(search(d, d, 2, score).ids)
+    return np.asarray(drop_self(owner, ids, ids, 0)[:, 0])
 
 
 def _most_by_chance(mean: float, chance: float) -> int:
@@ -320,7 +326,7 @@ def _gains(
     asked = np.bincount(of)[of] > 1
     if not asked.any():
         return 0, NONE, NONE, NONE, NONE, NONE
-    again = drop_self(owner, *[on_host(search(part, part, 2, score).ids)] * 2, 0)[:, 0]
+    again = _best_other(owner, part, score)
     before, after = (x[asked].astype(np.float64) for x in (classes[first[rows]] == of, of[again] == of))
     draws = Resamples(of[asked], seed)
     pairs, same = verification_pairs(classes, None, seed)
