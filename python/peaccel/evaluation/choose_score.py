@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, retrieval
 from peaccel._utils.arrays import on_host, quiet
-from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher, concat
@@ -23,7 +22,8 @@ from peaccel.evaluation.answers import answered, as_truth, of_pairs, require_ite
 from peaccel.evaluation.columns import Column, ranked, table
 from peaccel.evaluation.criteria import CRITERIA, By, Comparison, Criterion, Judgements, Measured
 from peaccel.evaluation.drawn_pairs import compared_pairs, verification_pairs
-from peaccel.evaluation.formatting import Table, as_text, percent, save_json
+from peaccel.evaluation.exported import Exported
+from peaccel.evaluation.formatting import Table, as_text, percent
 from peaccel.evaluation.intervals import Interval, Resamples, TooFew, at_once, compared, ends, plainly
 from peaccel.evaluation.pair_rates import AUC, P_TARGET, not_calibrated
 from peaccel.evaluation.separation import CountedAnswers, Separation, learned
@@ -144,7 +144,7 @@ class RankedScore:
 
 
 @dataclass(frozen=True)
-class ScoreChoice:
+class ScoreChoice(Exported):
     """Result of `pe.choose_score`; prints as a table and a sentence.
 
     Examples
@@ -248,10 +248,6 @@ class ScoreChoice:
     def __str__(self) -> str:
         """The sentence and the table as text."""
         return f"{self.sentence()}\n\n{as_text(self.summary(), self.tables())}"
-
-    def save(self, path: PathLike) -> None:
-        """Write all of it as JSON; NaN becomes null."""
-        save_json(path, self)
 
 
 @dataclass(frozen=True)

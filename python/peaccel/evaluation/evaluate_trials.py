@@ -9,13 +9,13 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import flags
 from peaccel.evaluation.answers import as_scores, require_items
 from peaccel.evaluation.columns import Column, table
-from peaccel.evaluation.formatting import Table, as_text, save_json
+from peaccel.evaluation.exported import Exported
+from peaccel.evaluation.formatting import Table, as_text
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.pair_rates import P_TARGET, PairRates, not_calibrated, pair_rates
 from peaccel.evaluation.score_trials import score_trials
@@ -36,7 +36,7 @@ class TrialResult(PairRates):
 
 
 @dataclass(frozen=True)
-class TrialEvaluation:
+class TrialEvaluation(Exported):
     """Result of `evaluate_trials`; prints as a table."""
 
     trials: int
@@ -67,10 +67,6 @@ class TrialEvaluation:
     def __str__(self) -> str:
         """The table as text."""
         return as_text("\n".join(filter(None, [self.summary(), self.sentence()])), self.tables())
-
-    def save(self, path: PathLike) -> None:
-        """Write all of it as JSON; NaN becomes null."""
-        save_json(path, self)
 
 
 def evaluate_trials(

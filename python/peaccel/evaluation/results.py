@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
-from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
+from peaccel.evaluation.exported import Exported
+from peaccel.evaluation.formatting import Table, as_text, number, percent
 from peaccel.evaluation.intervals import Interval, TooFew, compared, plainly
 from peaccel.evaluation.pair_rates import PairRates, not_calibrated
 from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
@@ -189,7 +189,7 @@ class ConfidenceResult:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Exported):
     """Result of `pe.evaluate`; prints as two tables.
 
     Examples
@@ -275,7 +275,3 @@ class Evaluation:
     def __str__(self) -> str:
         """The tables as text."""
         return as_text(f"{self.summary()}\n{self.sentence()}", self.tables())
-
-    def save(self, path: PathLike) -> None:
-        """Write all of it as JSON; NaN becomes null."""
-        save_json(path, self)
