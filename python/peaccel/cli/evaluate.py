@@ -10,23 +10,26 @@ import numpy as np
 
 from peaccel import io
 from peaccel._utils.options import parse
-from peaccel.cli._fitted_files import with_prior
-from peaccel.cli._labelled_files import LabelledFiles, array, novel, read_images, sides
+from peaccel.cli._fitted_files import NormFiles, read_fit, with_prior
+from peaccel.cli._labelled_files import LabelledFiles, applied, array, novel, read_images, sides
 from peaccel.cli._outputs import outputs, save_numbers
+from peaccel.cli._trial_files import NamedTrials, TrialFiles
 from peaccel.distributions import Point
 from peaccel.distributions.confidence import confidence
 from peaccel.evaluation.answers import as_scores, as_truth
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.evaluate import evaluate
+from peaccel.evaluation.evaluate_trials import TrialResult, evaluate_trials
 from peaccel.evaluation.pair_rates import P_TARGET
 from peaccel.evaluation.templates import TemplateResult, evaluate_templates
-from peaccel.scores import get
+from peaccel.fits.plda import Plda
+from peaccel.scores import Score, get
 
 __all__ = ["Evaluate", "main"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(LabelledFiles):
+class Evaluate(LabelledFiles, TrialFiles, NormFiles):
     """Data to evaluate, scores, and output of the page."""
 
     out: Path
@@ -66,12 +69,16 @@ def _names(scores: str) -> list[str]:
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = parse(Evaluate, "peaccel evaluate", __doc__, arguments)
+    if (trials := task.read_trials("embeddings")) is not None:
+        _of_trials(task, trials)
+        return
+    if task.normalise is not None or task.cohort is not None:
+        raise ValueError("--normalise and --cohort are of --trial-list, which is not there")
     if task.templates is not None and (task.embeddings is None or task.labels is None):
         raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = sides(task)
     numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
-    named = with_prior([get(name) for name in _names(task.scores)] if task.scores is not None else [], task.prior)
-    scores = as_scores("evaluate", named or None, (queries.kind, (queries if gallery is None else gallery).kind))
+    scores = _scores(task, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):
         raise ValueError("--gallery-images needs --images and --gallery; what is in --embeddings has --images alone")
@@ -118,4 +125,42 @@ def main(arguments: Sequence[str]) -> None:
         both, pictures = (scores[0], scores[best]), (images, of_gallery)
         shown.append(retrievals(queries, gallery, truth, both, pictures, task.seed))
     report.write(page, "Evaluation", shown)
+    print(f"\n-> {page}")
+
+
+def _scores(task: Evaluate, kinds: tuple[str, str]) -> list[Score]:
+    """The scores that are named, with the prior where they lack one; by default that of the model, if there is one."""
+    named = with_prior([get(name) for name in _names(task.scores)] if task.scores is not None else [], task.prior)
+    if not named and task.plda is not None:
+        return [read_fit(task.plda, Plda).score]
+    return as_scores("evaluate", named or None, kinds)
+
+
+def _of_trials(task: Evaluate, named: NamedTrials) -> None:
+    """Verify a list of trials, and write its numbers and its page."""
+    beside = [name for name in ("templates", "quality", "images", "gallery_images") if getattr(task, name) is not None]
+    if beside:
+        raise ValueError(f"--{beside[0].replace('_', '-')} is of searches, not of --trial-list")
+    task.check_norm()
+    assert task.embeddings is not None
+    numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
+    fits = applied(task)
+    d = fits.of_gallery(task.embeddings)
+    found = evaluate_trials(
+        d,
+        named.ids,
+        *named.trials,
+        _scores(task, (d.kind, d.kind)),
+        enrolment=named.enrolment,
+        rule=task.rule,
+        cohort=None if task.cohort is None else fits.of_gallery(task.cohort),
+        p_target=task.p_target,
+        seed=task.seed,
+    )
+    print(found)
+    save_numbers(numbers, found, {fused: False})
+    from peaccel._utils import report
+    from peaccel.evaluation.pages import tables
+
+    report.write(page, "Evaluation", tables(found.tables(), (found.summary(),), explained(TrialResult)))
     print(f"\n-> {page}")

@@ -15,6 +15,7 @@ from peaccel.distributions.checks import checked_numbers, class_numbers, flags
 from peaccel.distributions.confidence import confidence as of_items
 from peaccel.evaluation.answers import GREAT, Answers
 from peaccel.evaluation.intervals import Interval, Resamples, TooFew, ends
+from peaccel.evaluation.promises import risks
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.fits.fit_match_probability import fit_match_probability
 
@@ -186,6 +187,13 @@ class CountedAnswers:
         right = int((self._right > 0).sum())
         few = 0 < min(right, len(self._right) - right) < FEWEST
         return Separation(TooFew(auroc.value, auroc.low, auroc.high) if few else auroc, drawn)
+
+    def kept(self, wrong: float) -> tuple[float, NDArray[np.float64]]:
+        """The largest share of answers that can be accepted with this share of wrong ones, and that of each draw."""
+        coverage, risk = risks(self._confidence, self._right > 0).T
+        accepted = (self._wrong + self._answered).cumsum(1)
+        kept = self._wrong.cumsum(1) <= wrong * accepted
+        return float(coverage[risk <= wrong].max(initial=0)), (kept * accepted).max(1, initial=0) / accepted[:, -1]
 
     def rejection(self) -> tuple[Interval, Interval]:
         """AUSC and AURC."""
