@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import scores
+from peaccel._utils.ids import SortedIds
 from peaccel._utils.labels import plain
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
@@ -125,9 +126,8 @@ def rows_of_names(
     owner: str, name: str, wanted: NDArray[np.str_], known: NDArray[np.str_], where: str
 ) -> NDArray[np.int64]:
     """The rows of names among those that are known; ValueError where one is not."""
-    order = np.argsort(known)
-    rows = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(known) - 1)]
-    missing = wanted[known[rows] != wanted]
+    rows = SortedIds.of(known).rows_of(wanted)
+    missing = wanted[rows < 0]
     if len(missing):
         raise ValueError(f"{owner}: {where} lacks {len(missing)} of the names of {name}, the first {str(missing[0])!r}")
-    return np.asarray(rows)
+    return rows

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host
+from peaccel._utils.ids import SortedIds
 from peaccel._utils.labels import classes_of
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel._utils.suggestions import unknown
@@ -176,8 +177,8 @@ def _compared(
     asked = on_host(pairs, owner, "pairs")
     if asked.ndim != 2 or asked.shape[1] != 2:
         raise ValueError(f"{owner}: pairs has shape {asked.shape}, expected (P, 2)")
-    rows = np.searchsorted(names, asked).clip(max=len(names) - 1)
-    strange = np.flatnonzero((names[rows] != asked).any(1))
+    rows = SortedIds(names).rows_of(asked)
+    strange = np.flatnonzero((rows < 0).any(1))
     if len(strange):
         raise ValueError(f"{owner}: pair {strange[0]} is of templates {asked[strange[0]].tolist()}, not both there")
     itself = np.flatnonzero(rows[:, 0] == rows[:, 1])
