@@ -690,6 +690,26 @@ def choose_pair_threshold(h):
     return pe.choose_pair_threshold(h.floats(9 * h.n), h.flags(9 * h.n), h.labels(9 * h.n, 99), wrong=0.5), None
 
 
+@of_record("answers_to_check", "AnswersToCheck")
+def answers_to_check(h):
+    return pe.answers_to_check(h.floats(60 * h.n), {}, wrong=0.2, budget=30, groups=h.labels(60 * h.n, 60)).rows, None
+
+
+@call("evaluation.probability")
+def probability(h):
+    confidence, right, clusters = h.floats(h.n), h.flags(h.n), h.labels(h.n)
+
+    def want():
+        (sure,) = wide(confidence)
+        order = np.argsort(sure, kind="stable")
+        for of in np.unique(on_host(clusters)):
+            assert not (np.diff(found[order][on_host(clusters)[order] == of]) < 0).any()  # one class has one regression
+        return found
+
+    found = evaluation.probability(confidence, right, clusters)
+    return found, want
+
+
 @call("evaluation.mean_interval")
 def mean_interval(h):
     x, clusters = h.floats(h.n), h.labels(h.n)

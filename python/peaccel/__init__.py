@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
     from peaccel.evaluation.evaluate import evaluate
+    from peaccel.evaluation.promise_monitor import PromiseMonitor, WatchedPromise
     from peaccel.evaluation.results import Evaluation
     from peaccel.evaluation.score_trials import score_trials
     from peaccel.evaluation.threshold_results import ThresholdChoice
@@ -113,6 +114,7 @@ __all__ = [
     "Point",
     "Prepared",
     "Prior",
+    "PromiseMonitor",
     "Ranking",
     "RankingAbove",
     "ReliabilityCurve",
@@ -122,6 +124,7 @@ __all__ = [
     "Threshold",
     "ThresholdChoice",
     "VonMisesFisher",
+    "WatchedPromise",
     "__version__",
     "answer_confidence",
     "answers_to_check",
@@ -195,6 +198,7 @@ _NAMES_OF = {
     "evaluation.choose_score": ("ScoreChoice", "choose_score"),
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
     "evaluation.evaluate": ("evaluate",),
+    "evaluation.promise_monitor": ("PromiseMonitor", "WatchedPromise"),
     "evaluation.results": ("Evaluation",),
     "evaluation.score_trials": ("score_trials",),
     "evaluation.threshold_results": ("ThresholdChoice",),

@@ -18,6 +18,7 @@ from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
 from peaccel.cli.check_answers import CheckAnswers
+from peaccel.cli.check_threshold import CheckThreshold
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
@@ -45,6 +46,7 @@ KINDS = {
     "choose-score": [ChooseScore],
     "choose-threshold": [ChooseThreshold],
     "check-answers": [CheckAnswers],
+    "check-threshold": [CheckThreshold],
     "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
@@ -52,7 +54,7 @@ KINDS = {
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
     "above": "score is this at least",
-    "accept": "pe.learn_then_test",
+    "accept": "hreshold",
     "accumulate": "gradients",
     "backbone": "timm",
     "begin": "start from",
@@ -84,13 +86,14 @@ MEANINGS = {
     "query_labels": "queries' labels",
     "quick": "[Ff]ew|seconds",
     "radius": "metres",
+    "ranking": "that 'peaccel search' wrote",
     "relevance": "pairs that are right",
     "resume": "Go on",
     "root": "data set",
     "seed": "[Ss]eed",
     "shortlist": "candidates",
     "strict": "exit code 1",
-    "skip_bad": "images that cannot be read",
+    "skip_bad": "[Ll]eave out",
     "tensorboard": "TensorBoard",
     "threads": "Threads",
     "weights": "backbone",
@@ -251,7 +254,7 @@ def test_a_command_writes_where_its_outputs_say_and_nowhere_else(here, capsys, l
         "embed --run h --features features.npy --side captions --out e.npz": "--features are what is embedded, expect",
         "embed --run h --features features.npy --skip-bad --out e.npz": "--features are what is embedded, expect",
         "evaluate --embeddings embeddings.npz --labels labels.npy --prior prior.json --out p": (
-            "--prior is for score llr without a prior of its own, expected llr among --scores"
+            "--prior is for score llr without a prior of its own, got score none"
         ),
         "choose-threshold --embeddings embeddings.npz --labels labels.npy --prior p/accept.json --score llr --out p": (
             "p/accept.json: is also an input"

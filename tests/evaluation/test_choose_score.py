@@ -14,6 +14,7 @@ from peaccel.evaluation import choose_score as choosing
 from peaccel.evaluation import mean_interval, simultaneous_intervals
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.pages import choice
+from peaccel.scores import Fitted
 
 CLASSES, EACH, DIM = 60, 4, 24
 
@@ -318,9 +319,20 @@ def test_what_was_fitted_is_what_scores_are_given():
     d, labels = items()
     fits = choosing.fit(pe.Normal(d.mu + 20, d.var), labels, None, 0)
     given = fits(pe.scores.llr).params
-    np.testing.assert_array_equal(given["prior_mean"], fits.prior.mean)
-    np.testing.assert_array_equal(given["prior_var"], fits.prior.var)
-    assert abs(np.mean(given["prior_mean"]) - 20) < 0.5 and fits(pe.scores.norm_cosine).params["mu"] == fits.shift
+    np.testing.assert_array_equal(given["prior_mean"], fits.of_scores["prior"].mean)
+    np.testing.assert_array_equal(given["prior_var"], fits.of_scores["prior"].var)
+    assert abs(np.mean(given["prior_mean"]) - 20) < 0.5
+    assert fits(pe.scores.norm_cosine).params["mu"] == fits.of_scores["shift"]
+
+
+def test_a_score_of_ones_own_is_fitted_as_it_says(monkeypatch):
+    d, labels = items()
+    power = replace(pe.scores.ppk, name="power", fits={"rho": Fitted("power")})
+    monkeypatch.setitem(pe.scores.SCORES, "power", power)
+    monkeypatch.setitem(choosing.OF_SCORES, "power", lambda d, labels, pairs, same: 0.25)
+    assert choosing.fit(d, labels, None, 0)(power) == power(rho=0.25)
+    forms = {s.form for s in pe.choose_score(d, labels).scores if s.score == "power"}
+    assert forms == {"raw", "calibrated"}
 
 
 def test_how_long_it_takes_is_said_first(capsys):

@@ -138,7 +138,7 @@ def test_both_forms_of_a_trial_list_are_read(tmp_path, form):
     [
         ("", "is empty (0 bytes)"),
         ("\n\n", "holds no trials"),
-        ("1 a b\n1 a\n", "line 2 has 2 columns, expected three, '1 enrol test' or 'enrol test target'"),
+        ("1 a b\n1 a\n", "line 2 has 2 columns, expected 3, '1 enrol test' or 'enrol test target'"),
         ("1 a b c\n", "line 1 has 4 columns"),
         ("1 a b\n\nyes a b\n2 a b\n", "line 4: the first column is '2', expected whether the pair matches"),
         ("a b target\na b impostor\n", "line 2: the last column is 'impostor', expected whether the pair matches"),
@@ -164,7 +164,7 @@ def test_what_is_no_enrolment_is_refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=re.escape(f"spk2utt: {message}")):
         io.read_enrolment(tmp_path / "spk2utt")
     (tmp_path / "spk2utt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="spk2utt: cannot be read as text"):
+    with pytest.raises(ValueError, match="spk2utt: cannot be read, truncated or damaged"):
         io.read_enrolment(tmp_path / "spk2utt")
     with pytest.raises(FileNotFoundError, match="none: no such file"):
         io.read_trials(tmp_path / "none")

@@ -42,6 +42,7 @@ COMMANDS = (
     "choose-score",
     "choose-threshold",
     "check-answers",
+    "check-threshold",
     "search",
     "duplicates",
     "rerank",

@@ -8,16 +8,15 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from peaccel import io, scores
+from peaccel import io
 from peaccel.cli._fitted_files import AppliedFits, read_fit
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
-from peaccel.fits.records import Calibration, Centre, Prior
+from peaccel.fits.records import Calibration, Centre
 from peaccel.io._array_files import read_array
 from peaccel.metrics import Relevance
-from peaccel.scores import Score
 
-__all__ = ["LabelledFiles", "applied", "array", "novel", "scored_by", "sides"]
+__all__ = ["LabelledFiles", "applied", "array", "novel", "sides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,17 +140,6 @@ def applied(task: LabelledFiles) -> AppliedFits:
         raise ValueError(f"{task.centre}: is of two sides, expected one of --embeddings")
     plda = read_fit(path, Plda) if (path := getattr(task, "plda", None)) is not None else None
     return AppliedFits((calibration, calibration), centre, plda, task.skip_bad)
-
-
-def scored_by(task: LabelledFiles, name: str) -> Score:
-    """A score by its name, with the task's prior where it takes one."""
-    score = scores.get(name)
-    if task.prior is None:
-        return score
-    prior = read_fit(task.prior, Prior)
-    if score.params.get("prior_var", 0) is not None:
-        return score
-    return score(prior_mean=prior.mean, prior_var=prior.var)
 
 
 def array(path: Path, key: str) -> NDArray[Any]:

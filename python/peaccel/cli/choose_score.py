@@ -58,16 +58,16 @@ def main(arguments: Sequence[str]) -> None:
     found = choose_score(d, labels, gallery=gallery, draws=task.draws, items=task.items, progress=True, seed=task.seed)
     fits = fit_all(d, labels, gallery, task.seed)
     best, paths = found.best, dict(zip(FITS, files, strict=True))
-    kept: dict[str, Any] = {"prior": fits.prior, "calibration": fits.calibration, "plda": fits.plda}
+    kept: dict[str, Any] = {**fits.of_scores, "calibration": fits.calibration, "plda": fits.plda}
     kept["centre"] = fits.whitening if best.form == "whitened" else fits.centre
     print(found)
-    save_numbers(numbers, found, {path: kept[name] is not None for name, path in paths.items()})
+    save_numbers(numbers, found, {path: kept.get(name) is not None for name, path in paths.items()})
     from peaccel._utils import report
     from peaccel.evaluation.pages import choice
 
     report.write(page, "Choice of a score", choice(found))
     for name, path in paths.items():
-        if (fit := kept[name]) is not None:
+        if (fit := kept.get(name)) is not None:
             io.write_fit(path, fit)
     print(f"\n-> {page}")
     print(f"\npeaccel search {_flags(best, fits, paths, gallery is not None)} --gallery ... --queries ... --out ...")
@@ -97,10 +97,12 @@ def _flags(best: RankedScore, fits: Fits, paths: dict[str, Path], two_sides: boo
     }
     score, names = scores.get(best.score), of_form.get(best.form, [])
     flags = [] if best.form == "PLDA" else ["--score", score.name]
-    if best.form == "calibrated" and "mu" in score.params:
-        flags[1] += f":mu={fits.shift!r}"
-    if best.form != "PLDA" and "prior_var" in score.params and fits.prior is not None:
-        flags += ["--prior", str(paths["prior"])]
+    if best.form == "calibrated":
+        for kind in sorted({x.kind for x in score.fits.values()} & {*fits.of_scores}):
+            if kind in paths:
+                flags += [f"--{kind}", str(paths[kind])]
+            else:
+                flags[1] = scores.spelled(score.fitted(kind, fits.of_scores[kind]))
     for name in names:
         flags += [f"--{name}", str(paths[name])]
     return " ".join([*flags, *(["--normalise adaptive --cohort ..."] if best.form == "S-norm" else [])])

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from peaccel import io, metrics, scores
 from peaccel._utils import options
-from peaccel.cli._fitted_files import NormFiles, read_fit
-from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, scored_by, sides
+from peaccel.cli._fitted_files import NormFiles, read_fit, with_prior
+from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, sides
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._shares import share
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
@@ -171,10 +171,9 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
 
 def _score(task: ChooseThreshold) -> Score:
     """The score that is named, or the one of the model."""
-    if task.prior is not None and scores.get(task.score).params.get("prior_var", 0) is not None:
-        raise ValueError(f"--prior is for score llr without a prior of its own, got score {task.score}")
+    [score] = with_prior([scores.get(task.score)], task.prior)
     if task.plda is None:
-        return scored_by(task, task.score)
+        return score
     if task.score != ChooseThreshold.score:
         raise ValueError(f"--plda has a score of its own, found --score {task.score}")
     return read_fit(task.plda, Plda).score

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from peaccel import io
 from peaccel._utils.options import parse
-from peaccel.cli._labelled_files import LabelledFiles, array, novel, scored_by, sides
+from peaccel.cli._fitted_files import with_prior
+from peaccel.cli._labelled_files import LabelledFiles, array, novel, sides
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.distributions import Point
 from peaccel.distributions.confidence import confidence
@@ -20,6 +21,7 @@ from peaccel.evaluation.columns import explained
 from peaccel.evaluation.evaluate import evaluate
 from peaccel.evaluation.pair_rates import P_TARGET
 from peaccel.evaluation.templates import TemplateResult, evaluate_templates
+from peaccel.scores import get
 
 __all__ = ["Evaluate", "main"]
 
@@ -69,10 +71,8 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = sides(task)
     numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
-    names = None if task.scores is None else [scored_by(task, name) for name in _names(task.scores)]
-    if task.prior is not None and (names is None or not any(name.name == "llr" for name in names)):
-        raise ValueError("--prior is for score llr without a prior of its own, expected llr among --scores")
-    scores = as_scores("evaluate", names, (queries.kind, (queries if gallery is None else gallery).kind))
+    named = with_prior([get(name) for name in _names(task.scores)] if task.scores is not None else [], task.prior)
+    scores = as_scores("evaluate", named or None, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):
         raise ValueError("--gallery-images needs --images and --gallery; what is in --embeddings has --images alone")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple, TypeGuard
 
@@ -31,7 +31,7 @@ from peaccel.fits.fit_plda import fit_plda
 from peaccel.fits.fit_prior import fit_prior
 from peaccel.fits.fit_shift import fit_shift
 from peaccel.fits.plda import Plda
-from peaccel.fits.records import Calibration, Centre, Prior
+from peaccel.fits.records import Calibration, Centre
 from peaccel.metrics._relation import Relation
 from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import SCORES, Score
@@ -218,20 +218,28 @@ class ScoreChoice:
 
 @dataclass(frozen=True)
 class Fits:
-    """The parameters that were fitted to labelled items; None where their kind has no such parameter."""
+    """Fits to labelled items; None where their kind has no such fit."""
 
     calibration: Calibration | None
-    prior: Prior | None
-    shift: float
+    of_scores: Mapping[str, Any] = field(default_factory=dict)
+    """By kind the fits that give scores their parameters."""
     centre: Centre | None = None
     whitening: Centre | None = None
     plda: Plda | None = None
 
     def __call__(self, score: Score) -> Score:
         """The score with the parameters that were fitted."""
-        if "prior_var" in score.params and self.prior is not None:
-            return score(prior_mean=self.prior.mean, prior_var=self.prior.var)
-        return score(mu=self.shift) if "mu" in score.params else score
+        for kind, fit in self.of_scores.items():
+            score = score.fitted(kind, fit)
+        return score
+
+
+OF_SCORES: dict[str, Callable[[Distribution, Any, Any, Any], Any]] = {
+    "prior": lambda d, labels, pairs, same: fit_prior(d, labels) if isinstance(d, Normal) else None,
+    "shift": lambda d, labels, pairs, same: fit_shift(d, pairs, same),
+}
+"""By kind the fits that scores name, to items, their labels, pairs of them, and whether each is of one class; None
+where the items have no such fit."""
 
 
 def choose_score(
@@ -446,8 +454,7 @@ def fit(d: Distribution, labels: NDArray[Any], asked: NDArray[np.bool_] | None, 
     of_points = _of_points(d, labels, rows) if isinstance(d, Point) else {}
     return Fits(
         calibrate_variance(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
-        fit_prior(d, labels) if isinstance(d, Normal) else None,
-        fit_shift(d, pairs, same),
+        {kind: found for kind, fit in OF_SCORES.items() if (found := fit(d, labels, pairs, same)) is not None},
         **of_points,
     )
 
@@ -520,10 +527,10 @@ def _forms(
         if drawn and not draws:
             continue
         score = known(seed=seed) if drawn else known
-        if not (isinstance(d, Normal) and "prior_var" in score.params):  # llr has no form without a prior
+        if not any(map(score.lacks, fits.of_scores)):  # llr of normals has no form without a prior
             yield _Form(score, "raw", d, gallery)
         calibrated = fits.calibration is not None and score.name not in OF_MEANS
-        if calibrated or "mu" in score.params:
+        if calibrated or any(x.kind in fits.of_scores for x in score.fits.values()):
             yield _Form(
                 fits(score), "calibrated", fits.calibration(d) if calibrated and fits.calibration else d, gallery
             )
