@@ -84,7 +84,7 @@ def fits() -> Calls:
         pairs, same = np.stack([first, (first + apart) % 20_000], 1), np.arange(100_000) % 2 == 0
         return partial(getattr(pe, name), items("diagonal", 20_000), pairs, same)
 
-    for name in ("calibrate", "fit_shift"):
+    for name in ("calibrate_variance", "fit_shift"):
         yield name, partial(ready, name)
 
 

@@ -31,7 +31,9 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "cliffs": {
         **dict.fromkeys(("rescore_halves", "layouts", "derived", "expected_cosine", "nivmf"), "neighbours"),
-        **dict.fromkeys(("long_lists", "removals", "not_finite", "odd_dimensions", "few_queries"), "neighbours"),
+        **dict.fromkeys(
+            ("long_lists", "removals", "not_finite", "common_mean", "odd_dimensions", "few_queries"), "neighbours"
+        ),
         **dict.fromkeys(("diagonal_scores", "wide_concentrations", "memory"), "neighbours"),
         **dict.fromkeys(("many_orders", "float32_tables"), "special"),
         **dict.fromkeys(("densities", "fusing", "first_stages"), "fits"),

@@ -42,6 +42,8 @@ constexpr int PRODUCT_COLUMNS = 128;
 constexpr int SIEVE_COLUMNS = 4;
 // Queries of a block that reads products: the bits of a mask.
 constexpr int PRODUCT_ROWS = 32;
+// Rows whose mean is subtracted from all before they are multiplied, where that changes no score.
+constexpr int CENTRE_ROWS = 8;
 // The most threads of a block that reads products of draws.
 constexpr int FOLD_THREADS = 1024;
 // Threads of a block that selects the best of given scores.
@@ -187,6 +189,8 @@ struct BackwardArgs {
     const double* sums;
     // The parts of the sums.
     int64_t parts;
+    // T [items, D], the side's rows that were multiplied.
+    const void* rows;
     // T [items, D], written or, beside marked pairs, added to: the gradients by the means.
     void* mu;
     // T, likewise: the gradients by the uncertainties, of their stored shape.
@@ -195,7 +199,7 @@ struct BackwardArgs {
     // not wanted.
     void* shared;
 };
-static_assert(sizeof(BackwardArgs) == 408);
+static_assert(sizeof(BackwardArgs) == 416);
 
 // The arguments of scores that compare draws, beside their inputs.
 struct DrawingArgs {
@@ -225,7 +229,7 @@ static_assert(sizeof(DrawingArgs) == 3240);
 struct ProductArgs {
     // The inputs, and where scores, limits or survivors go.
     PairArgs pairs;
-    // T [Q, stride], the products. Those of query q are multiplied by powers[q] of two, unless `powers` is null. Of draws, T
+    // T [Q, stride], the products, which are multiplied by the powers of two of both sides. Of draws, T
     // [draws, queries, draws, rows], of which gradients write the factors.
     void* products;
     // Densities of draws: T, likewise, the products of squares.
@@ -238,8 +242,8 @@ struct ProductArgs {
     int64_t queries;
     // By side, T [N], the squared norms; of draws [draws, N].
     const void* norms[2];
-    // float32 [Q], the factors that the products are multiplied by.
-    const float* powers;
+    // By side, float32 [N], the factors that the products are multiplied by; null for 1.
+    const float* powers[2];
     // Sieve: by how much a squared distance may be off, relative to the sum of both squared norms.
     double slack;
     // Gradients: T [Q, G], the weight of each score.
@@ -259,20 +263,24 @@ struct ProductArgs {
     // numbers; null where there are none.
     double* by_line;
 };
-static_assert(sizeof(ProductArgs) == 456);
+static_assert(sizeof(ProductArgs) == 464);
 
-// The arguments of a kernel that makes the squared norms of rows of one or two sides.
+// The arguments of a kernel that makes the squared norms of rows of one or two sides, of which the mean of `like` is subtracted.
 struct NormArgs {
     // By side [N, D], the rows.
     DeviceMatrix rows[2];
+    // Rows of the same type, CENTRE_ROWS at most, the mean of which is subtracted; none where nothing is.
+    DeviceMatrix like;
     // By side T [N], written.
     void* norms[2];
+    // By side T [N, D], written: the rows, of which those that are not finite are 0; null where they are not wanted.
+    void* copies[2];
     // Halves [N, D], written: the rows multiplied by powers of two; null where they are not wanted.
     void* narrow;
     // float32 [N], written: the reciprocals of these powers.
     float* powers;
 };
-static_assert(sizeof(NormArgs) == 96);
+static_assert(sizeof(NormArgs) == 144);
 
 // The arguments of a kernel that selects the best of given scores.
 struct TopKArgs {
@@ -374,9 +382,9 @@ struct With {
 };
 static_assert(sizeof(With<PairArgs, TwoOrders>) == 3496);
 static_assert(sizeof(With<PerItemArgs, TwoOrders>) == 3512);
-static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3576);
+static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3584);
 static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3568);
 static_assert(sizeof(With<PerItemArgs, DrawingArgs>) == 3584);
-static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3648);
-static_assert(sizeof(With<ProductArgs, TwoOrders>) == 3624);
-static_assert(sizeof(With<ProductArgs, DrawingArgs>) == 3696);
+static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3656);
+static_assert(sizeof(With<ProductArgs, TwoOrders>) == 3632);
+static_assert(sizeof(With<ProductArgs, DrawingArgs>) == 3704);

@@ -40,7 +40,7 @@ scores = {
 }
 figure, both = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
 for axes, (name, found) in zip(both, scores.items(), strict=True):
-    error = pe.metrics.equal_error_rate(found.ravel(), same.ravel())
+    error = pe.metrics.equal_error_rate(found.ravel(), same.ravel()).rate
     for of, label in ((~same, "of two classes"), (same, "of one class")):
         axes.hist(found[of], bins=60, range=np.quantile(found, (0.001, 1)), density=True, alpha=0.6, label=label)
     axes.set(title=f"{name}: equal error rate {error:.1%}", xlabel="score", yticks=[])

@@ -118,7 +118,7 @@ def wrong_scale(rng: Any) -> Rows:
         sets = world(rng, dim)
         for factor in (0.2, 1.0, 5.0):
             gallery, queries, held = ((pe.Normal(d.mu, factor * d.var), labels) for d, labels in sets)
-            fix = pe.calibrate(held[0], *pairs_of(rng, held[1]))
+            fix = pe.calibrate_variance(held[0], *pairs_of(rng, held[1]))
             q, g = ((fix(d), labels) for d, labels in (queries, gallery))
             found = ((recall(queries, gallery, s), recall(q, g, s)) for s in ("mls", fitted_llr(held)))
             rows.setdefault(f"true variance x {factor}", []).extend(x for both in found for x in both)
@@ -137,8 +137,8 @@ def on_sphere(rng: Any) -> Rows:
         queries = [directions(rng, dim, PER_CLASS, het, centres) for het in (0.0, 1.0)]
         pairs, same = pairs_of(rng, held[1])
         kinds: dict[str, Kind] = {f"x {a}": partial(sharpened, factor=a) for a in (1, 0.2, 5)}
-        fix = pe.calibrate(sharpened(held[0], 5), pairs, same)
-        kinds["x 5, pe.calibrate"] = lambda d: fix(sharpened(d, 5))  # noqa: B023, called in this turn of the loop
+        fix = pe.calibrate_variance(sharpened(held[0], 5), pairs, same)
+        kinds["x 5, pe.calibrate_variance"] = lambda d: fix(sharpened(d, 5))  # noqa: B023, called at once
         normal: Kind = lambda d: pe.Normal(d.mu, 1 / d.kappa)  # noqa: E731
         scaled: Kind = lambda d: pe.Scaled(d.mu, d.kappa)  # noqa: E731
         scores: dict[str, tuple[Kind, Any]] = {s: (kinds["x 1"], s) for s in ("cosine", "expected_cosine", *DENSITIES)}
@@ -254,9 +254,9 @@ def two_modalities(rng: Any) -> Rows:
             both = pe.concat([held_q[0], held_g[0]])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # it says that the sides differ
-                one = pe.calibrate(both, np.c_[items, len(items) + items], same)
+                one = pe.calibrate_variance(both, np.c_[items, len(items) + items], same)
             fits = {"one scale": (one, one)}
-            fits["a mean and a scale per side"] = pe.calibrate(held_q[0], held_g[0], np.c_[items, items], same)
+            fits["a mean and a scale per side"] = pe.calibrate_variance(held_q[0], held_g[0], np.c_[items, items], same)
             rows.setdefault("cosine", []).append(recall(queries, gallery, "cosine"))
             rows.setdefault("mls", []).append(recall(queries, gallery, "mls"))
             for name, (of_q, of_g) in fits.items():

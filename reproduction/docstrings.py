@@ -135,7 +135,7 @@ def fitted(x: Texts, fit: np.ndarray, measured: bool, *more: str) -> tuple[Any, 
             cli.main(["embed", "--run", f"{folder}/head", *options])
         d = pe.io.read_distribution(f"{folder}/d.npz")
     held = np.flatnonzero(fit)[: -(-count // 4)]  # groups are numbered by their first rows, and the first are held out
-    calibrated = pe.calibrate(d, np.stack([held, held + n], 1), np.ones(len(held), bool))(d)
+    calibrated = pe.calibrate_variance(d, np.stack([held, held + n], 1), np.ones(len(held), bool))(d)
     prior = pe.fit_prior(calibrated[known], np.tile(np.arange(count), 2))
     llr = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     return calibrated[:n], calibrated[n:], llr, np.asarray(pe.confidence(d[:n]))

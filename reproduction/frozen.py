@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import peaccel as pe
-from peaccel.evaluation.drawn_pairs import verification_pairs
+from peaccel.evaluation import verification_pairs
 from reproduction import speakers, texts
 from reproduction.speakers import learned
 
@@ -131,14 +131,14 @@ def claims(x: Case, d: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     yield "20, 21: AUROC, the best head less the best cosine", max(gains)
     yield "22: AUROC of the best `llr` less the best cosine", auroc(by["llr"].score, by["llr"]) - auroc(best.score)
     for name, scores in of_pairs.items():
-        less = pe.metrics.equal_error_rate(scores, same) - pe.metrics.equal_error_rate(plain, same)
-        yield f"23, 24: EER, `{name}` less cosine", less
+        rates = [pe.metrics.equal_error_rate(x, same, resamples=1).rate for x in (scores, plain)]
+        yield f"23, 24: EER, `{name}` less cosine", rates[0] - rates[1]
 
 
 def by_llr(d: Any, x: Case, held: np.ndarray) -> tuple[Any, Any]:
     """The items calibrated by held-out classes, and `llr` with a prior of the fitted ones."""
     pairs, same = close(x.labels[held])
-    calibrated = pe.calibrate(d, held[pairs], same)(d)
+    calibrated = pe.calibrate_variance(d, held[pairs], same)(d)
     prior = pe.fit_prior(calibrated[x.fit], x.labels[x.fit])
     return calibrated, pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
 

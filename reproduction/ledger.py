@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,11 +48,23 @@ def count(path: Path) -> int:
 
 
 def append(path: Path, cell: Cell, record: Record) -> None:
-    """Add a finished cell as a line of its own."""
+    """Add a finished cell as a line of its own; processes that append at once wait for each other."""
     line = json.dumps({**{key: getattr(cell, key) for key in KEYS}, **record}, separators=(",", ":"), allow_nan=False)
-    text = _text(path)
-    with aside(path) as fresh:
-        fresh.write_text(f"{text}{line}\n", encoding="utf-8")
+    with _alone_in(path.parent):
+        text = _text(path)
+        with aside(path) as fresh:
+            fresh.write_text(f"{text}{line}\n", encoding="utf-8")
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, for which others wait. The file itself is another one after each line."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def packed(values: Iterable[float] | ArrayLike) -> str:

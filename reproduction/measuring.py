@@ -11,14 +11,11 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from peaccel import metrics, retrieval, scores
+from peaccel import calibrate_variance, fit_prior, metrics, retrieval, scores
 from peaccel.data.corruption import Pictures
 from peaccel.distributions import Distribution, Normal, Point, VonMisesFisher
 from peaccel.distributions.confidence import confidence
-from peaccel.evaluation.choose_score import fit
-from peaccel.evaluation.drawn_pairs import verification_pairs
-from peaccel.evaluation.separation import probability
-from peaccel.evaluation.verified_pairs import FAR, verification
+from peaccel.evaluation import probability, verification_pairs
 from peaccel.fits.records import Calibration
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.vmf import VMFLoss
@@ -37,6 +34,7 @@ CONDITIONS = tuple((queries, gallery) for queries in ("clean", "mixed") for gall
 BY_CONDITION = ("pfe", "llr_nce")
 """Methods whose scores are compared in each of these, where they give normals."""
 
+FAR = 0.001
 DIFFERENT = 100_000
 """Pairs of two classes that are verified: a hundred are accepted at `FAR`, so that its threshold is not chance."""
 REJECTED_AT_RANDOM = 5
@@ -126,10 +124,9 @@ def _rivals(method: Method, score: Score, held: Distribution, labels: NDArray[np
     """The method's own score, the cosine of its means, and of PFE the calibrated likelihood ratio."""
     rivals = {"own": Rival(score), "cosine": Rival(scores.get("cosine"))}
     if method.name == "pfe" and isinstance(held, Normal):
-        fits = fit(held, labels, None, 0)
-        assert fits.prior is not None
-        llr = scores.llr(prior_mean=fits.prior.mean, prior_var=fits.prior.var)
-        rivals["llr"] = Rival(llr, fits.calibration)
+        prior = fit_prior(held, labels)
+        llr = scores.llr(prior_mean=prior.mean, prior_var=prior.var)
+        rivals["llr"] = Rival(llr, calibrate_variance(held, *verification_pairs(labels, None)))
     return rivals
 
 
@@ -260,6 +257,14 @@ def _of_pairs(
         found["rejection.own"] = metrics.reject_verification(method_scores, same, doubts, FAR).area_by_width
         found["rejection_gain.own"] = found["rejection.own"] - found["rejection.random"]
     return found
+
+
+def verification(of_pairs: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[float, float, float]:
+    """ROC AUC, EER and TAR at `FAR`; NaN without pairs."""
+    if not len(same):
+        return np.nan, np.nan, np.nan
+    rate = metrics.equal_error_rate(of_pairs, same, resamples=1).rate
+    return metrics.roc_auc(of_pairs, same), rate, metrics.tar_at_far(of_pairs, same, FAR, resamples=1).tar
 
 
 def _pairs_by_corruption(

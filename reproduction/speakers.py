@@ -157,7 +157,7 @@ def judged(scores: np.ndarray, voices: np.ndarray) -> np.ndarray:
     top = others.max(1)
     auroc = pe.metrics.roc_auc(top, right)
     tar = pe.metrics.tar_at_far(*tested, 0.001, resamples=1).tar
-    eer = pe.metrics.equal_error_rate(*tested)
+    eer = pe.metrics.equal_error_rate(*tested, resamples=1).rate
     answered = [[above(half, right, promise, top, ~half)[1] for promise in PROMISES] for half in halves(voices)]
     of_all = [right.mean(), eer, tar, fnir(others, voices)]
     return np.array([*(100 * np.array(of_all)), auroc, *(100 * np.mean(answered, 0))])
@@ -288,7 +288,7 @@ def head(x: Speech, fit: np.ndarray, features: np.ndarray, measured: bool, *more
     known = np.unique(x.voices[fit])
     held = np.flatnonzero(np.isin(x.voices, known[: -(-len(known) // 4)]))
     pairs = held[np.stack(np.triu_indices(len(held), k=1), 1)]
-    calibrated = pe.calibrate(d, pairs, x.voices[pairs[:, 0]] == x.voices[pairs[:, 1]])(d)
+    calibrated = pe.calibrate_variance(d, pairs, x.voices[pairs[:, 0]] == x.voices[pairs[:, 1]])(d)
     prior = pe.fit_prior(calibrated[fit], x.voices[fit])
     llr = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     return Head(among(calibrated[~fit], llr), np.asarray(pe.confidence(d[~fit])))

@@ -255,7 +255,7 @@ def of_two_sides(x: Sides) -> np.ndarray:
     """`llr` with a mean and a variance of each side and a prior, fitted to labelled pairs."""
     d = [pe.Normal(part.astype(np.float64), np.full(len(part), 1e-3)) for part in x]
     labels = np.arange(len(x.of_queries))
-    of_queries, of_gallery = pe.calibrate(d[2], d[3], np.stack([labels, labels], 1), labels >= 0)
+    of_queries, of_gallery = pe.calibrate_variance(d[2], d[3], np.stack([labels, labels], 1), labels >= 0)
     prior = pe.fit_prior(of_queries(d[2]), of_gallery(d[3]), labels, labels)
     llr = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     return scores(of_queries(d[0]), of_gallery(d[1]), llr)
@@ -279,7 +279,7 @@ def judged(found: np.ndarray, draws: int = 20) -> np.ndarray:
     answered = [[above(drawn, right, promise, top)[1] for promise in PROMISES] for drawn in samples(len(top), draws)]
     of_queries = [
         right[:count].mean(),
-        pe.metrics.equal_error_rate(pairs, same),
+        pe.metrics.equal_error_rate(pairs, same, resamples=1).rate,
         pe.metrics.tar_at_far(pairs, same, 0.001, resamples=1).tar,
         pe.metrics.open_set(mates, top[count:]).at_fpir(0.01).fnir,
     ]

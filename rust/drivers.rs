@@ -11,7 +11,7 @@ use crate::simd::Float;
 use crate::topk::TopK;
 use crate::view::{Matrix, View};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 mod backward;
@@ -151,27 +151,58 @@ fn chunks_or_empty<T>(data: &mut [T], size: usize) -> impl Iterator<Item = &mut 
     data.chunks_mut(size.max(1)).chain(empty)
 }
 
-/// The gallery rows that a query's candidates name, and their positions among the candidates; -1 names no row.
-fn listed(candidates: &[i64]) -> (Vec<usize>, Vec<usize>) {
-    // All memory at once: growing takes a lock of the allocator, at which threads would queue up.
-    let (mut rows, mut places) = (Vec::with_capacity(candidates.len()), Vec::with_capacity(candidates.len()));
-    for (place, &id) in candidates.iter().enumerate().filter(|(_, &id)| id >= 0) {
-        rows.push(id as usize);
-        places.push(place);
-    }
-    (rows, places)
+/// The candidates [Q, K] of all queries: -1 for none, or rows of a gallery of so many. They lie in memory of the caller, whose other
+/// threads may write to it meanwhile.
+pub struct Lists<'a> {
+    op: &'a str,
+    ids: View<'a, i64>,
+    gallery: usize,
+    changed: AtomicBool,
 }
 
-/// Returns an error for candidates outside -1 .. G-1.
-fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<(), Error> {
-    for i in 0..candidates.rows() {
-        if let Some(id) = candidates.row(i).iter().find(|&&id| id < -1 || id >= gallery as i64) {
-            let what =
-                format!("of query {i} hold id {id}, expected -1 (none) or a row of the gallery, which has {gallery}");
-            return Err(Error::value(op, "candidates", what));
+impl<'a> Lists<'a> {
+    /// The candidates after checks.
+    fn new(op: &'a str, ids: View<'a, i64>, gallery: usize) -> Result<Self, Error> {
+        for i in 0..ids.rows() {
+            if let Some(id) = ids.row(i).iter().find(|&&id| id < -1 || id >= gallery as i64) {
+                let what = format!(
+                    "of query {i} hold id {id}, expected -1 (none) or a row of the gallery, which has {gallery}"
+                );
+                return Err(Error::value(op, "candidates", what));
+            }
         }
+        Ok(Lists { op, ids, gallery, changed: AtomicBool::new(false) })
     }
-    Ok(())
+
+    /// The gallery rows that some candidates of a query name, and their positions among these; -1 names no row.
+    fn rows(&self, query: usize, places: Range<usize>) -> (Vec<usize>, Vec<usize>) {
+        let candidates = &self.ids.row(query)[places];
+        // All memory at once: growing takes a lock of the allocator, at which threads would queue up.
+        let (mut rows, mut places) = (Vec::with_capacity(candidates.len()), Vec::with_capacity(candidates.len()));
+        for (place, &id) in candidates.iter().enumerate().filter(|(_, &id)| id >= 0) {
+            if id as usize >= self.gallery {
+                self.changed.store(true, Ordering::Relaxed);
+                continue;
+            }
+            rows.push(id as usize);
+            places.push(place);
+        }
+        (rows, places)
+    }
+
+    /// All that [`Lists::rows`] finds of a query.
+    fn of_query(&self, query: usize) -> (Vec<usize>, Vec<usize>) {
+        self.rows(query, 0..self.ids.stored())
+    }
+
+    /// Returns an error where another thread was seen to change the candidates.
+    fn unchanged(self) -> Result<(), Error> {
+        let what = "were changed by another thread during the call";
+        if self.changed.into_inner() {
+            return Err(Error::value(self.op, "candidates", what));
+        }
+        Ok(())
+    }
 }
 
 /// Scores of listed pairs: `out[i * K + c]` is that of query `i` and gallery row `candidates[i, c]`, -infinity for id -1.
@@ -184,50 +215,64 @@ pub fn candidates<T: Float>(
     saved: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
+    let lists = Lists::new(op, candidates, pair.inputs().mu2.rows())?;
     let mut parts = Vec::with_capacity(candidates.rows());
-    let count = candidates.stored().max(1);
+    let (count, long) = (candidates.stored().max(1), LONG.min(pairs_of_part(pair)));
     for (i, (out, saved)) in out.chunks_mut(count).zip(chunks_or_empty(saved, count)).enumerate() {
-        let rows = candidates.row(i).chunks(LONG);
-        let parts_of = out.chunks_mut(LONG).zip(chunks_or_empty(saved, LONG)).zip(rows);
-        parts.extend(parts_of.map(|((out, saved), row)| (i, row, out, saved)));
+        let parts_of = out.chunks_mut(long).zip(chunks_or_empty(saved, long)).enumerate();
+        parts.extend(parts_of.map(|(part, (out, saved))| (i, part * long, out, saved)));
     }
-    parallel::for_each(parts, interrupted, |(i, row, out, saved): (usize, &[i64], &mut [T], &mut [T])| {
+    parallel::for_each(parts, interrupted, |(i, first, out, saved): (usize, usize, &mut [T], &mut [T])| {
         out.fill(T::from_f64(f64::NEG_INFINITY));
-        let (save, (rows, places)) = (!saved.is_empty(), listed(row));
+        let (save, (rows, places)) = (!saved.is_empty(), lists.rows(i, first..first + out.len()));
         scores_of(pair, i, &rows, save, |at, score, number| {
             out[places[at]] = score;
             if save {
                 saved[places[at]] = number;
             }
         });
-    })
+    })?;
+    lists.unchanged()
 }
 
 /// The best k candidates of each query.
 pub fn rerank<T: Float>(pair: &dyn DynKernel<T>, op: &str, candidates: View<i64>, best: Best<T>) -> Result<(), Error> {
-    check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
+    let lists = Lists::new(op, candidates, pair.inputs().mu2.rows())?;
     let (queries, count, k) = (candidates.rows(), candidates.stored(), best.k);
-    let find = |query: usize, candidates: &[i64], top: &mut TopK<T>| {
-        let (rows, _) = listed(candidates);
+    let find = |query: usize, places: Range<usize>, top: &mut TopK<T>| {
+        let (rows, _) = lists.rows(query, places);
         match pair.best_listed(query, &rows, k) {
             Some(found) => found.drain_into(top),
             None => scores_of(pair, query, &rows, false, |place, score, _| top.push(score, rows[place] as i64)),
         }
     };
-    if count > LONG {
+    let most = pairs_of_part(pair);
+    if count > LONG.min(most) {
         let scan: &Scan<TopK<T>> = &|query, places, _, tops| {
-            find(query.start, &candidates.row(query.start)[places.clone()], &mut tops[0]);
+            find(query.start, places.clone(), &mut tops[0]);
             places.len()
         };
-        return search_by_shards(queries, count, 1, 1, best, scan).map(|_| ());
+        search_by_shards(queries, count, 1, (1, most), best, scan)?;
+        return lists.unchanged();
     }
     let parts = best.scores.chunks_mut(k).zip(best.ids.chunks_mut(k)).enumerate().collect();
     parallel::for_each(parts, best.interrupted, |(i, (scores, ids)): (usize, (&mut [T], &mut [i64]))| {
         let mut top = TopK::new(k);
-        find(i, candidates.row(i), &mut top);
+        find(i, 0..count, &mut top);
         top.write(scores, ids);
-    })
+    })?;
+    lists.unchanged()
+}
+
+/// Products of numbers of which a part of the work takes about so many at most, a tenth of a second: in which an interrupt waits.
+const PART: usize = 1 << 30;
+
+/// The pairs of which a part of the work consists at most. A pair of draws takes the products of all numbers of one item with
+/// those of each draw of the other.
+pub fn pairs_of_part<T>(pair: &dyn DynKernel<T>) -> usize {
+    let dim = pair.inputs().dim().max(1);
+    let [query, gallery] = [Side::Query, Side::Gallery].map(|side| pair.per_item_width(side).unwrap_or(0).max(dim));
+    (PART / query.saturating_mul(gallery / dim)).max(BLOCK)
 }
 
 /// Calls `take(position, score, saved)` for each of a query's rows.
@@ -287,18 +332,20 @@ impl<T: Float> Found for TopK<T> {
 /// many pairs it scored. A row that scores below a query's floor is not among its best, as k rows of other shards reach it.
 pub type Scan<'a, C> = dyn Fn(Range<usize>, Range<usize>, &[f64], &mut [C]) -> usize + Sync + 'a;
 
-/// Runs a search for the best k as tasks over (block of queries, shard of the gallery) and merges what the shards find. Returns
-/// what was found for each query, and how many pairs were scored.
+/// Runs a search for the best k as tasks over (block of queries, shard of the gallery) and merges what the shards find. Shards
+/// are multiples of `row_multiple` rows and have about `most_rows` at most. Returns what was found for each query, and how many
+/// pairs were scored.
 pub fn shards<C: Found>(
     (queries, gallery, k): (usize, usize, usize),
     query_block: usize,
-    row_multiple: usize,
+    (row_multiple, most_rows): (usize, usize),
     interrupted: &dyn Fn() -> bool,
     scan: &Scan<C>,
 ) -> Result<(Vec<C>, usize), Error> {
     let blocks = queries.div_ceil(query_block);
     // Enough tasks to keep the threads busy and an interrupt prompt; shards of about 4096 rows or more make merging cheap.
     let shards = (4 * parallel::num_threads()).div_ceil(blocks.max(1)).clamp(1, gallery.div_ceil(4096).max(1));
+    let shards = shards.max(gallery.div_ceil(most_rows));
     let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
     let found: Vec<Mutex<C>> = (0..queries).map(|_| Mutex::new(C::new(k))).collect();
     let scored = AtomicUsize::new(0);
@@ -326,12 +373,12 @@ pub fn search_by_shards<T: Float>(
     queries: usize,
     gallery: usize,
     query_block: usize,
-    row_multiple: usize,
+    rows: (usize, usize),
     best: Best<T>,
     scan: &Scan<TopK<T>>,
 ) -> Result<usize, Error> {
     let Best { k, scores, ids, interrupted } = best;
-    let (tops, scored) = shards((queries, gallery, k), query_block, row_multiple, interrupted, scan)?;
+    let (tops, scored) = shards((queries, gallery, k), query_block, rows, interrupted, scan)?;
     for (top, (scores, ids)) in tops.into_iter().zip(scores.chunks_mut(k).zip(ids.chunks_mut(k))) {
         top.write(scores, ids);
     }
@@ -341,8 +388,10 @@ pub fn search_by_shards<T: Float>(
 /// Exact top-k by scoring every pair.
 pub fn search<T: Float>(pair: &dyn DynKernel<T>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery) = (pair.inputs().mu1.rows(), pair.inputs().mu2.rows());
-    let segment = segment(pair.inputs().dim());
-    search_by_shards(queries, gallery, 16, segment, best, &|queries, rows, floors, tops| {
+    let most = pairs_of_part(pair);
+    let block = (most / BLOCK).min(16);
+    let segment = segment(pair.inputs().dim()).min(most / block / BLOCK * BLOCK);
+    search_by_shards(queries, gallery, block, (segment, most / block), best, &|queries, rows, floors, tops| {
         let mut scores = vec![T::default(); queries.len() * BLOCK];
         for start in rows.clone().step_by(BLOCK) {
             let tile = Tile { queries: queries.clone(), gallery: start..rows.end.min(start + BLOCK) };

@@ -3,7 +3,7 @@
 // the images lack, a block that is too large, a grid that is too high, shared memory that was not asked for or is not there.
 //
 // PEACCEL_LIBCUDA names it; FAKE_CUDA_KERNELS lists libraries of kernels, with colons between them; FAKE_CUDA_STATUS and
-// FAKE_CUDA_VERSION are what cuInit and cuDriverGetVersion say.
+// FAKE_CUDA_VERSION are what cuInit and cuDriverGetVersion say, FAKE_CUDA_MULTIPROCESSORS how many a device has.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -104,7 +104,8 @@ int cuDeviceGet(int* device, int number) {
     return number < DEVICES ? 0 : 101;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
-    static const std::map<int, int> known{{16, 3}, {75, 9}, {76, 0}};  // multiprocessors, compute capability
+    // Multiprocessors, compute capability.
+    static const std::map<int, int> known{{16, from_environment("FAKE_CUDA_MULTIPROCESSORS", 3)}, {75, 9}, {76, 0}};
     const auto found = known.find(attribute);
     *value = found == known.end() ? SHARED[device] : found->second;
     return 0;

@@ -9,6 +9,7 @@ from own_loss_cases import CLASSES, DIM, DIRECTIONS, KINDS, OF_CLASSES
 from peaccel import losses
 from peaccel.losses._between import PairLoss
 from peaccel.losses.margin import ClassDirections
+from peaccel.losses.triplets import TripletLoss
 from peaccel.published import (
     bayesian_triplet_listing,
     easy_margin,
@@ -39,6 +40,6 @@ def classes(base=losses.Loss):
     for module in pkgutil.iter_modules(losses.__path__):
         importlib.import_module(f"{losses.__name__}.{module.name}")
     for own in base.__subclasses__():
-        if own.__module__.startswith("peaccel.") and own not in (ClassDirections, PairLoss):
+        if own.__module__.startswith("peaccel.") and own not in (ClassDirections, PairLoss, TripletLoss):
             yield own
         yield from classes(own)

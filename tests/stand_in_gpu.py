@@ -6,6 +6,7 @@ import contextlib
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from peaccel.ops import _cpu, _dispatch
@@ -105,17 +106,30 @@ class _Factories(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.Tensor.cuda:
             return on_gpu(args[0].clone())
+        if func is torch.Tensor.pin_memory:  # which asks for a driver
+            return args[0]
         target = _target(func, args, kwargs)
         if target is None or target.type != "cuda":
             return func(*args, **kwargs)
         return OnGpu.__torch_function__(func, types, args, kwargs)
 
 
+class Stream:
+    """A stream, of which the stand-in has one: nobody waits for another."""
+
+    def record_event(self):
+        return "an event"
+
+    def wait_event(self, event):
+        assert event == "an event"
+
+
 def _here(function):
     """A function of `_cpu` for tensors on the stand-in."""
 
     def called(op, *args):
-        found = function(op, *tree_map_only(OnGpu, _plain, args))
+        with _disable_current_modes():  # which look for what a GPU would wait for
+            found = function(op, *tree_map_only(OnGpu, _plain, args))
         return tree_map_only(torch.Tensor, _gpu_of(tree_flatten(args)[0]), found)
 
     return called
@@ -126,5 +140,8 @@ def stand_in(monkeypatch):
     """Kernels of GPUs are those of the host, while tensors keep saying where they are."""
     kernels = _dispatch.Kernels(_dispatch._score_tensors, _here(_cpu.rerank), _here(_cpu.search), _dispatch._no_panels)
     monkeypatch.setattr(_dispatch, "_ON_GPU", kernels)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda x, stream: None)
     with _Factories():
         yield

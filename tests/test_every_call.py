@@ -558,13 +558,13 @@ def fit_shift(h):
     return pe.fit_shift(d, chosen, labels), want
 
 
-@call("calibrate")
-def calibrate(h):
+@call("calibrate_variance")
+def calibrate_variance(h):
     d, chosen = (
         h.items(h.pick(["normal_diagonal", "normal_isotropic", "vmf"])),
         np.argwhere(np.triu(np.ones((h.n, h.n)), 1)),
     )
-    fit = pe.calibrate(d, h.give(chosen), h.flags(len(chosen)), offset=False)
+    fit = pe.calibrate_variance(d, h.give(chosen), h.flags(len(chosen)), offset=False)
     return (fit.a, fit.b, fit(d)), lambda: (fit.a, 0.0, type(d)(d.mu, np.asarray(d.arrays[1] * fit.a, d.mu.dtype)))
 
 
@@ -827,7 +827,7 @@ def areas_of_ranks(h, function):
     return function(*((same, scores) if function is metrics.r_auroc else (scores, same))), want
 
 
-@call("metrics.equal_error_rate")
+@of_record("metrics.equal_error_rate", "metrics.EqualError")
 def equal_error_rate(h):
     scores, same = h.floats(h.n), h.flags(h.n)
 
@@ -840,7 +840,8 @@ def equal_error_rate(h):
         a, b = (rejected - accepted)[i - 1 : i + 1]
         return accepted[i - 1] + (accepted[i] - accepted[i - 1]) * a / (a - b)
 
-    return metrics.equal_error_rate(scores, same), want
+    result = metrics.equal_error_rate(scores, same, resamples=5)
+    return result, lambda: tuple((dataclasses.asdict(result) | {"rate": want()}).values())
 
 
 @of_record("metrics.tar_at_far", "metrics.TarAtFar")
@@ -871,15 +872,6 @@ def detection_cost(h):
         return tuple(mine.values())
 
     return result, want
-
-
-@of_record("metrics.equal_error", "metrics.EqualError")
-def equal_error(h):
-    scores, same = h.floats(h.n), h.flags(h.n)
-    result = metrics.equal_error(scores, same, resamples=5)
-    return result, lambda: tuple(
-        (dataclasses.asdict(result) | {"rate": metrics.equal_error_rate(scores, same)}).values()
-    )
 
 
 @of_record("metrics.reject_verification", "metrics.RejectVerification")
@@ -994,6 +986,24 @@ def nmi(h):
         return result
 
     result = metrics.nmi(x, labels)
+    return result, want
+
+
+@call("metrics.trial_clusters")
+def trial_clusters(h):
+    enrol, test, same = h.labels(h.n), h.labels(h.n), h.flags(h.n)
+
+    def want():
+        groups = [{name} for name in {*enrol.tolist(), *test.tolist()}]
+        for a, b in zip(enrol[same].tolist(), test[same].tolist(), strict=True):
+            joined = [group for group in groups if group & {a, b}]
+            groups = [group for group in groups if group not in joined] + [set().union(*joined)]
+        of = {name: i for i, group in enumerate(groups) for name in group}
+        mine = np.array([[of[a], of[b]] for a, b in zip(enrol.tolist(), test.tolist(), strict=True)])
+        assert (np.equal.outer(mine, mine) == np.equal.outer(result, result)).all()
+        return result
+
+    result = metrics.trial_clusters(enrol, test, same)
     return result, want
 
 
@@ -1199,11 +1209,12 @@ def outcome(name, hand):
     return leaves(result), want
 
 
-TAKE_TWO_SIDES = ("calibrate", "fit_prior")
+TAKE_TWO_SIDES = ("calibrate_variance", "fit_prior")
 USES = {
     "first_stage_features": ("queries",),
     "metrics.Relevance": ("query_coords", "gallery_coords"),
     "IsotonicProbability": ("labels",),
+    "merge": ("queries",),
     "choose_score": ("score", "pairs"),
     "metrics.precision_recall_auc": ("scores",),
 }
@@ -1264,7 +1275,7 @@ def compare(hand, x, y, sizes):
 @pytest.fixture(autouse=True)
 def _few_draws(monkeypatch):
     """Intervals of fifty draws are as good as others for what is looked at here."""
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
 
 
 def settings_of(examples):

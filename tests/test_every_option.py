@@ -270,7 +270,7 @@ MEASURES = [
     Row(pe.fuse, {"d": ISOTROPIC, "groups": Z}, {"rule": "mean", "names": True}),
     Row(pe.fit_vmf, {"z": DIRECTIONS.mu}, {"z": DIRECTIONS.mu[1:], "weights": DIRECTIONS.kappa, "groups": Z}),
     Row(pe.fit_vmf, {"z": DIRECTIONS.mu, "groups": Z}, {"names": True}),
-    Row(pe.calibrate, {"d": MANY, "pairs": PAIRS_OF_MANY, "labels": np.equal(*OF_MANY[PAIRS_OF_MANY.T])},
+    Row(pe.calibrate_variance, {"d": MANY, "pairs": PAIRS_OF_MANY, "labels": np.equal(*OF_MANY[PAIRS_OF_MANY.T])},
         {"offset": False}),
     Row(pe.fit_plda, {"x": MANY.mu, "labels": OF_MANY}, {"dim": 2, "length_norm": True, "shrinkage": 0.5}),
     Row(pe.fit_centre, {"queries": pe.Point(MANY.mu[:22])}, {"gallery": pe.Point(MANY.mu[22:]), "whiten": True}),
@@ -317,7 +317,8 @@ EVALUATION = [
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "groups": CLASSES, "far": 0.3},
         {"far": 0.4, "seed": 3}),
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "p_target": 0.3},
-        {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "seed": 3}),
+        {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
+    Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
     Row(evaluation.simultaneous_intervals, {"values": np.c_[SURE, QUALITY], "clusters": CLASSES},
         {"level": 0.5, "seed": 1}),
@@ -351,14 +352,18 @@ METRICS = [
     Row(metrics.tar_at_far, {"scores": RIGHT + QUALITY, "same": RIGHT, "far": 0.2, "resamples": 10},
         {"far": 0.4, "resamples": 9, "level": 0.5, "seed": 1}),
     Row(metrics.detection_cost, {"scores": RIGHT + QUALITY, "same": RIGHT, "resamples": 10},
-        {"p_target": 0.3, "c_miss": 30.0, "c_fa": 0.1, "resamples": 9, "level": 0.5, "seed": 1}),
-    Row(metrics.equal_error, {"scores": RIGHT + QUALITY, "same": RIGHT, "resamples": 10},
-        {"resamples": 9, "level": 0.5, "seed": 1}),
+        {"p_target": 0.3, "c_miss": 30.0, "c_fa": 0.1, "clusters": CLASSES, "resamples": 9, "level": 0.5, "seed": 1}),
+    Row(metrics.equal_error_rate, {"scores": RIGHT + QUALITY, "same": RIGHT, "resamples": 10},
+        {"clusters": CLASSES, "resamples": 9, "level": 0.5, "seed": 1}),
+    Row(metrics.best_threshold, {"scores": QUALITY.round(1) + SURE, "same": QUALITY > 0.5}, {"by": "f1"}),
     Row(metrics.verification_accuracy, SORTED, {"threshold": 1.0, "folds": 3}),
     Row(metrics.Relevance.from_pairs, {"pairs": PAIRS, "queries": G, "gallery": 30},
         {"gallery": None, "pairs": PAIRS[1:]}),
     Row(metrics.Relevance.within, {"query_coords": CENTRES, "gallery_coords": CENTRES[:2] + 0.1, "radius": 0.3},
         {"gallery_coords": None, "radius": 9.0}),
+    Row(metrics.Relevance.within,
+        {"query_coords": CENTRES[:, :2], "gallery_coords": CENTRES[:2, :2] + 0.1, "radius": 1.0},
+        {"metric": "haversine"}),
 ]  # fmt: skip
 
 
@@ -502,7 +507,7 @@ ROWS = [*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO, *HEADS, *LOSSE
 @pytest.fixture(autouse=True)
 def _few_draws(monkeypatch):
     """Intervals are of fifty draws, enough to show an option."""
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
 
 
 @pytest.mark.filterwarnings("ignore:.*look reversed", "ignore:.*answers is right")  # scores of random items
@@ -632,6 +637,7 @@ ELSEWHERE = {
     "features relevance": "tests/train/test_train_relevance.py",
     **dict.fromkeys(("answer_confidence kind", "answer_confidence labels"), "tests/fits/test_answer_confidence.py"),
     "read_plda before": "tests/io/test_io_plda.py",
+    **dict.fromkeys(("read_distribution skip_bad", "from_arrow skip_bad"), "tests/io/test_distribution_files.py"),
     "train command": "tests/train/test_train_cli.py",
     "FaissReranker.build recall": "tests/retrieval/faiss/test_first_stage_recall.py",
     "reader use": "tests/cli/test_extend.py",

@@ -366,6 +366,7 @@ def test_ppk_of_one_is_mls_and_of_a_half_is_zero_for_equal_items():
         assert (pe.pairwise(q, g, "ppk") < 0).all()
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_divergence_from_a_certain_item_is_infinite_and_a_negative_variance_has_none():
     for kind, other in itertools.product(NORMALS, NORMALS):
         q, g = make(kind, 2, 20, 1), make(other, 3, 20, 2)

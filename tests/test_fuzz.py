@@ -212,8 +212,8 @@ def test_measures(data):
         (pe.fit_vmf, z, labels, labels),
         (pe.fit_prior, d, labels),
         (pe.fuse, d, labels),
-        (pe.calibrate, d, data.draw(IDS), labels),
-        (pe.calibrate, d, other, data.draw(IDS), labels),
+        (pe.calibrate_variance, d, data.draw(IDS), labels),
+        (pe.calibrate_variance, d, other, data.draw(IDS), labels),
         (pe.fit_prior, d, other, labels, labels),
     ):
         call(function, *args)

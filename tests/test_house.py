@@ -129,7 +129,7 @@ def test_cuda_includes_go_down():
 @pytest.mark.parametrize(
     ("files", "what", "where"),
     [
-        ("python/**/*.py", r"torch\.library", {"losses/_batch.py", "losses/triplets.py", "ops/_torch.py"}),
+        ("python/**/*.py", r"torch\.library", {"ops/_torch.py"}),
         ("python/**/*.py", r"^\s*(import|from) faiss\b", {"retrieval/faiss/index.py"}),
         ("python/**/*.py", r"^\s*(import|from) pyarrow\b", {"io/_arrow_sources.py"}),
         ("python/**/*.py", r"^\s*(import|from) lance\b", {"io/_arrow_sources.py", "retrieval/lance/table.py"}),
@@ -165,7 +165,7 @@ def test_whoever_writes_a_file_writes_it_aside():
     without_examples = {p: re.sub(r"(?m)^ *>>> .*", "", p.read_text()) for p in PACKAGE.rglob("*.py")}
     writers = {p.relative_to(PACKAGE) for p, text in without_examples.items() if re.search(WRITES, text)}
     assert pathlib.Path("io", "_array_files.py") in writers
-    assert {str(p) for p in writers if "with aside(" not in (PACKAGE / p).read_text()} == set()
+    assert {str(p) for p in writers if not re.search(r"with .*\baside\(", (PACKAGE / p).read_text())} == set()
 
 
 def test_no_two_files_and_no_two_classes_have_one_name():

@@ -20,7 +20,7 @@ import peaccel as pe
 from peaccel import io, metrics
 from peaccel.cli import main
 from peaccel.evaluation import evaluate_templates
-from peaccel.losses import MultiSimilarity, NegativeMLS, ProxyAnchor, ProxyNCA, ProxyNCAPP, ScoreNCE, Triplet
+from peaccel.losses import HIB, MultiSimilarity, NegativeMLS, ProxyAnchor, ProxyNCA, ProxyNCAPP, ScoreNCE, Triplet
 from peaccel.losses.score_distance import ScoreDistance
 
 faiss.omp_set_num_threads(1)  # its threads spin for minutes where cores are few and shared
@@ -390,7 +390,7 @@ def _():
 
 @need("the threshold at the equal error rate")
 def _():
-    found = metrics.equal_error([4.0, 3, 2, 1], [1, 0, 1, 0])
+    found = metrics.equal_error_rate([4.0, 3, 2, 1], [1, 0, 1, 0])
     assert (found.rate, found.threshold) == (0.5, 3)
 
 
@@ -422,7 +422,7 @@ def _():
 @need("distances in place of scores are warned of")
 def _():
     for call in (
-        lambda: pe.choose_pair_threshold(-LLR, SAME, far=0.1),
+        lambda: pe.choose_pair_threshold(-LLR, SAME, wrong=0.1),
         lambda: metrics.tar_at_far(-LLR, SAME, 0.1),
         lambda: pe.learn_then_test(-LLR, SAME, np.arange(600), 0.1),
     ):
@@ -511,6 +511,37 @@ def _():
     hinges = (s[:, None, :] - s[:, :, None] + 0.7).clamp(min=0)[same[:, :, None] & ~same[:, None, :]]
     found = Triplet(margin=0.7, score="mls")(d, LABELS, reference=(past, of_past))
     torch.testing.assert_close(found, hinges.mean())
+
+
+@need("an accumulation over batches larger than memory")
+def _():
+    """As docs/training.md shows it: the gradients are those of the whole batch."""
+    x, labels = torch.randn(24, 5, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 6
+    head, loss = torch.nn.Linear(5, 7), ScoreNCE("mls")
+
+    def embed(part):
+        return pe.Normal(head(part)[:, :6], head(part)[:, 6].exp())
+
+    loss(embed(x), labels).backward()
+    expected = [parameter.grad.clone() for parameter in head.parameters()]
+    head.zero_grad()
+    parts = x.split(8)
+    with torch.no_grad():
+        seen = pe.concat([embed(part) for part in parts])
+    leaves = [array.requires_grad_() for array in seen.arrays]
+    loss(type(seen)(*leaves), labels).backward()
+    for part, *slopes in zip(parts, *(leaf.grad.split(8) for leaf in leaves), strict=True):
+        torch.autograd.backward(embed(part).arrays, slopes)
+    for parameter, gradient in zip(head.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-6)
+
+
+@need("a log variance for a variance in a loss")
+def _():
+    d = pe.Normal(torch.randn(12, 6), torch.randn(12, 6) - 3)
+    for loss in (NegativeMLS(), ScoreNCE("mls"), HIB()):
+        with pytest.raises(ValueError, match="var is negative in row 0: a variance is expected, not its logarithm"):
+            loss(d, LABELS)
 
 
 @need("a miner of pytorch-metric-learning")

@@ -25,7 +25,7 @@ class GpuHand(Hand):
 
 @pytest.fixture(autouse=True)
 def _gpu(monkeypatch):
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
     with stand_in(monkeypatch):
         yield
 
@@ -81,7 +81,7 @@ def test_what_is_computed_of_tensors_stays_where_they_are():
         "fuse": pe.fuse(g, labels).arrays,
         "fit_vmf": pe.fit_vmf(on_the_gpu("vmf", 6, 2).mu, groups=labels).arrays,
         "fit_prior": (pe.fit_prior(g, labels).mean,),
-        "calibrate": pe.calibrate(g, [[0, 1], [2, 3]], [True, True])(g).arrays,
+        "calibrate_variance": pe.calibrate_variance(g, [[0, 1], [2, 3]], [True, True])(g).arrays,
         "Plda.transform": plda.transform(g.mu).arrays,
         "triplet_probability": pe.triplet_probability(q, g[:3], g[3:]),
         "match_variance": pe.match_variance(q, g[:3]),

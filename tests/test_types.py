@@ -139,5 +139,5 @@ def test_signatures_show_parameters():
     many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     shown = {place: inspect.signature(function).parameters.values() for place, function in functions.items()}
     assert {place for place, parameters in shown.items() if any(p.kind in many for p in parameters)} == VARIADIC
-    assert list(inspect.signature(pe.calibrate).parameters) == ["d", "pairs", "labels", "offset"]
+    assert list(inspect.signature(pe.calibrate_variance).parameters) == ["d", "pairs", "labels", "offset"]
     assert list(inspect.signature(pe.fit_prior).parameters) == ["d", "labels"]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import peaccel as pe
+from peaccel.fits.saved_fit import SavedFit
 
 Floats = NDArray[np.float32]
 Numpy = np.ndarray[Any, Any]  # shapes and dtypes are not followed
@@ -96,10 +97,10 @@ def measures_of_arrays(
     assert_type(prior.mean, Numpy)
     assert_type(prior.var, float | Numpy)
     assert_type(pe.fit_prior(d, d, labels, labels), pe.Prior[Numpy])
-    calibration = pe.calibrate(d, labels, flags)
+    calibration = pe.calibrate_variance(d, labels, flags)
     assert_type(calibration, pe.Calibration)
     assert_type(calibration(d), pe.Normal[Numpy])
-    assert_type(pe.calibrate(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
+    assert_type(pe.calibrate_variance(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
     assert_type(pe.fit_shift(d, labels, flags), float)
     centre = pe.fit_centre(d, d, whiten=True)
     assert_type(centre, pe.Centre)
@@ -204,10 +205,10 @@ def measures_of_tensors(d: pe.Normal[Tensor], vmf: pe.VonMisesFisher[Tensor], la
     assert_type(prior.mean, Tensor)
     assert_type(prior.var, float | Tensor)
     assert_type(pe.fit_prior(d, d, labels, labels), pe.Prior[Tensor])
-    calibration = pe.calibrate(d, labels, flags)
+    calibration = pe.calibrate_variance(d, labels, flags)
     assert_type(calibration, pe.Calibration)
     assert_type(calibration(d), pe.Normal[Tensor])
-    assert_type(pe.calibrate(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
+    assert_type(pe.calibrate_variance(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
     assert_type(pe.fit_shift(d, labels, flags), float)
     centre = pe.fit_centre(d, d, whiten=True)
     assert_type(centre, pe.Centre)
@@ -296,22 +297,17 @@ def files(d: pe.Normal[Tensor]) -> None:
     assert_type(pe.io.from_ensemble([d.mu, d.mu], "vmf"), pe.VonMisesFisher[Numpy])
     assert_type(pe.io.read_plda("plda"), pe.Plda)
     assert_type(pe.io.read_plda("plda").matrices, tuple[Numpy, ...])
-    assert_type(
-        pe.io.read_fit("prior.json"),
-        pe.Prior[Numpy]
-        | pe.Calibration
-        | pe.Centre
-        | pe.LogisticProbability
-        | pe.IsotonicProbability
-        | pe.Selection
-        | pe.FalseMatchLimit
-        | pe.Threshold
-        | pe.ConformalSets
-        | pe.Plda
-        | float,
-    )
+    assert_type(pe.io.read_fit("prior.json"), pe.Prior[Numpy] | SavedFit | float)
     assert_type(pe.io.read_candidates("candidates.npy"), NDArray[Any])
     assert_type(pe.io.read_ranking("ranking.npz"), tuple[NDArray[Any], NDArray[Any]])
+
+
+def fits(
+    p: pe.LogisticProbability, q: pe.IsotonicProbability, sets: pe.ConformalSets, limit: pe.FalseMatchLimit
+) -> None:
+    assert_type(p([0.5], prior=0.01), Numpy)
+    assert_type(q.log_likelihood_ratio([0.5]), Numpy)
+    assert_type((sets.gap, limit.alpha), tuple[float, float])
 
 
 def galleries(d: pe.Normal[Numpy]) -> None:
@@ -338,6 +334,9 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
     choice = pe.choose_threshold(d, None, labels)
     assert_type(choice, pe.ThresholdChoice)
     assert_type(choice.accept, pe.Threshold | None)
+    plan = pe.answers_to_check(d.mu[:, 0], {0: True})
+    assert_type(plan, pe.AnswersToCheck)
+    assert_type(plan.accept, pe.Selection | None)
     ids = pe.search(d, d, k=10).ids
     assert_type(pe.metrics.recall_at_k(ids, labels), float)
     assert_type(pe.metrics.hit_at_k(ids, labels), NDArray[np.float64])

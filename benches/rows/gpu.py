@@ -141,6 +141,7 @@ def search(m: Device) -> Rows:
     """Whole galleries in float32, by scores of one product and by diagonal MLS."""
     for rows, dim in GALLERIES:
         yield from of_gallery(m, m.size(rows), dim, torch.float32)
+    yield from common_mean(m, m.size(1_000_000), 128)
     yield by_divisions(m, m.size(200_000), 512)
 
 
@@ -167,6 +168,19 @@ def of_gallery(m: Device, rows: int, dim: int, dtype: Any) -> Rows:
             }
             work = f"search cosine, {len(q)} into {rows:,} x {dim}, top-10"
             yield Row(work, sides, partial(agree, tolerance=TF32))
+
+
+def common_mean(m: Device, rows: int, dim: int) -> Rows:
+    """Features whose distances are small beside their lengths, as fast as others."""
+    x = m.normal(rows + 1, dim)
+    for name, mu in {"1 + 0.05 x": 1 + 0.05 * x, "relu(x) + 3": x.relu() + 3}.items():
+        sides: Sides = {}
+        few = m.size(256)
+        for side, of in (("peaccel", mu), (PLAIN, x)):
+            d = pe.Normal(of, torch.full_like(of[:, 0], of.var(0).mean().item()))
+            sides[side] = partial(pe.search, d[:few], pe.prepare(d[1:]), 10)
+        sides["peaccel"] = Side(sides["peaccel"], {PLAIN: 1.2})
+        yield Row(f"search isotropic mls of {name}, {few} into {rows:,} x {dim}, top-10", sides)
 
 
 def within(queries: int) -> Goals:

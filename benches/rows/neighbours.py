@@ -250,6 +250,24 @@ def not_finite(quick: bool) -> Rows:
         yield beside(work, run, {"peaccel, all finite": peer}, lambda x, y: equal(y[:, 1::2], x[:, 1::2]))
 
 
+def common_mean(quick: bool) -> Rows:
+    """Features of an untrained network, and after a ReLU, whose distances are small beside their lengths."""
+    source, (rows, dim) = np.random.default_rng(0), (20_000, 128)
+    x, count = source.standard_normal((rows + 256, dim)).astype(np.float32), 256
+    plain = {"without a mean": x}
+    for name, features in {"1 + 0.05 x": 1 + 0.05 * x, "relu(x) + 3": np.maximum(x, 0) + 3}.items():
+        sides = {}
+        for side, mu in {name: np.float32(features), **plain}.items():
+            d = pe.Normal(mu, np.full(len(mu), mu.var(0).mean()))
+            sides[side] = d[:count], d[count:], pe.prepare(d[count:])
+        (q, g, ready), (q1, g1, ready1) = sides.values()
+        for work, run, peer in (
+            ("pairwise", partial(pe.pairwise, q, g[:2000]), partial(pe.pairwise, q1, g1[:2000])),
+            ("search, prepared", partial(pe.search, q, ready, K), partial(pe.search, q1, ready1, K)),
+        ):
+            yield beside(f"{work} isotropic mls, {name}", run, {"peaccel, without a mean": peer}, lambda x, y: None)
+
+
 def odd_dimensions(quick: bool) -> Rows:
     """The last vector of 16 may be partial: at most 1.05 (D + 15) / D of the time per dimension at a multiple of 64."""
     rows, count = 2000, 64

@@ -112,9 +112,8 @@ __device__ inline bool add_sums(const BackwardArgs& args, int64_t item) {
         sums[s] = 0;
         for (int w = 0; w < PAIR_THREADS / WARP; ++w) sums[s] += by_warp[w][s];
     }
-    const T* const row = row_of<T>(mu, item);
+    const T* const row = static_cast<const T*>(args.rows) + item * mu.stored;
     T* const to = static_cast<T*>(args.mu) + item * mu.stored;
-    // A factor of 0 adds nothing even where the mean is NaN or infinite.
     for (int64_t d = threadIdx.x; d < mu.stored && sums[0] != 0; d += PAIR_THREADS) {
         to[d] = T(fma(sums[0], double(row[d]), double(to[d])));
     }

@@ -1,6 +1,9 @@
 // Scores of one inner product, from products that a library of matrix products has made: of all pairs, their gradients,
 // and the sieve of a search.
 //
+// Rows. Where a score depends on the distance of the means alone, a mean of some rows of the gallery is subtracted from all: of rows with
+// a large common mean, products would tell no distance. Products and norms are of such copies, the pair function is of the rows themselves.
+//
 // Pairs. A squared distance is n - 2 a.b with n = |a|^2 + |b|^2, unless the rows are near each other (below NEAR_ROWS n), where that
 // would lose digits: such pairs, and those of rows whose lengths leave the range, are left to the pair function of pairs.cuh,
 // as are pairs whose products are not finite. rust/kernels/dot_scores/all_pairs.rs bounds what is left of the error.
@@ -17,8 +20,9 @@
 // and rounded in any direction (PTX ISA, mma). Tensor cores are known to add some products at once, after they cut each of
 // them and the sum so far at 2^-23 of the largest; so a sum of D products is taken to err by another (D + 1) 2^-22 |a||b|. The
 // pair function's own sum of D squares of differences errs by (4 ceil(D/128) + 8) u x with x <= 2 (n + m), its inner product
-// by less; norms by (4 ceil(D/128) + 5) u. With ceil(D/128) < D/128 + 1, all of it is below
-//   (r + (D + 1) 4u + (3 D/32 + 33) u) (n + m)
+// by less; norms by (4 ceil(D/128) + 5) u. Where a mean is subtracted, each difference a' errs by u |a'|, and a squared distance by
+// 2 |a' - b'| u (|a'| + |b'|) and less than 4 u more, below 8 u (n + m). With ceil(D/128) < D/128 + 1, all of it is below
+//   (r + (D + 1) 4u + (3 D/32 + 41) u) (n + m)
 // on a squared distance, and half of that on an inner product; a factor 1.01 covers products of such terms (for
 // D < 2^16). Numbers below 2^-126 may be flushed to 0: 4 D 2^-126 covers that.
 //
@@ -69,7 +73,7 @@ struct ProductTile {
             const int64_t q = row(i);
             const X norm = static_cast<const T*>(args.norms[QUERY])[q];
             const T uncertainty = uncertainty_of_query<T>(args.pairs, q);
-            shared.of[i] = {norm, X(uncertainty), args.powers ? args.powers[q] : 1, of_sieve ? threshold(args.pairs, q) : 0,
+            shared.of[i] = {norm, X(uncertainty), args.powers[QUERY] ? args.powers[QUERY][q] : 1, of_sieve ? threshold(args.pairs, q) : 0,
                             f.formula.alone(uncertainty, F::per_item_of(args.pairs, QUERY, q))};
         }
         __syncthreads();
@@ -106,12 +110,6 @@ struct ProductTile {
             body(first, products);
         }
     }
-    // The numbers of a query, whose product is multiplied by its power.
-    __device__ typename ProductQueries<X>::Query query(int i, T& product) const {
-        const auto query = queries.of[i];
-        if (args.powers) product *= T(query.power);
-        return query;
-    }
 };
 
 // A gallery row of a thread, which it keeps for all queries of a tile.
@@ -122,11 +120,12 @@ struct ProductColumn {
     int64_t g;
     bool there;  // whether there is such a gallery row
     X norm, uncertainty;
-    float alone;
+    float power, alone;
 
     __device__ ProductColumn(const F& f, const ProductTile<F, S, X>& tile, int64_t column)
         : tile(tile), g(tile.args.pairs.begin + column), there(g < tile.args.pairs.end) {
         norm = static_cast<const T*>(tile.args.norms[GALLERY])[row()];
+        power = tile.args.powers[GALLERY] ? tile.args.powers[GALLERY][row()] : 1;
         const T uncertainty_of_row = uncertainty_of_gallery<T, S>(tile.args.pairs, row());
         uncertainty = X(uncertainty_of_row), alone = f.formula.alone(uncertainty_of_row, per_item());
     }
@@ -137,7 +136,9 @@ struct ProductColumn {
     __device__ int64_t at() const { return there ? g - tile.args.pairs.begin : 0; }
     // The numbers of the pair with a query, x being the inner product or, for distances, the squared distance.
     __device__ DotPair pair(int i, T product) const {
-        const auto query = tile.query(i, product);
+        const auto query = tile.queries.of[i];
+        if (tile.args.powers[QUERY]) product *= T(query.power);
+        if (tile.args.powers[GALLERY]) product *= T(power);
         const double n = query.norm, m = norm, x = product;
         return {F::DIFFERENCE ? (n + m) - 2 * x : x, n, m, double(query.uncertainty), double(uncertainty),
                 F::per_item_of(tile.args.pairs, QUERY, tile.row(i)),
@@ -312,29 +313,54 @@ __device__ void weights_of_products(const F& f, const ProductArgs& args) {
 
 // -- sieve ------------------------------------------------------------------------------------------------------------
 
-// The squared norms of rows, to the pair function's bits; and, for HALF, the rows multiplied by powers of two that bring their
-// greatest number between 1 and 2, so that halves hold them. A warp takes a row; the grid is two blocks high for two sides.
+// The lane's four elements d .. d + 3 of a row, less the mean of the rows that are given for that: numbers that are not finite count as 0
+// in it.
+template <typename T, typename S>
+__device__ inline Four<T> centred(const NormArgs& args, const S* row, bool vector, int d, int dim) {
+    const auto load = [&](const S* from) {
+        return vector ? four<true, T>(from, dim, d, dim, T(0)) : four<false, T>(from, dim, d, dim, T(0));
+    };
+    Four<T> x = load(row), sum = {};
+    for (int r = 0; r < int(args.like.rows); ++r) {
+        const Four<T> y = load(row_of<S>(args.like, r));
+        for (int j = 0; j < 4; ++j) sum.x[j] += is_finite(y.x[j]) ? y.x[j] : T(0);
+    }
+    for (int j = 0; j < 4 && args.like.rows; ++j) x.x[j] -= sum.x[j] / T(args.like.rows);
+    return x;
+}
+
+// The squared norms of rows, to the pair function's bits where no mean is subtracted; and copies of the rows, or, for HALF, the rows
+// multiplied by powers of two that bring their greatest number between 1 and 2, so that halves hold them. A warp takes a row; the grid is two
+// blocks high for two sides.
 template <typename T, typename S, typename Half>
 __device__ void norms_of_rows(const NormArgs& args) {
     const DeviceMatrix& rows = args.rows[blockIdx.y];
+    T* const copies = static_cast<T*>(args.copies[blockIdx.y]);
     const int64_t dim = rows.stored, step = int64_t(gridDim.x) * (blockDim.x / WARP);
+    const bool vector = dim % 4 == 0 && aligned<S>(rows, dim) && (!args.like.rows || aligned<S>(args.like, dim));
     for (int64_t i = int64_t(blockIdx.x) * (blockDim.x / WARP) + warp(); i < rows.rows; i += step) {
         const S* const row = row_of<S>(rows, i);
-        const bool vector = dim % 4 == 0 && aligned<S>(rows, dim);
         T sum = 0, greatest = 0;
         for (int64_t d = 4 * lane(); d < dim; d += 4 * WARP) {
-            const Four<T> x = vector ? four<true, T>(row, dim, d, dim, T(0)) : four<false, T>(row, dim, d, dim, T(0));
+            const Four<T> x = centred<T>(args, row, vector, d, dim);
             for (int j = 0; j < 4; ++j) sum = fma(x.x[j], x.x[j], sum), greatest = fabs(x.x[j]) > greatest ? fabs(x.x[j]) : greatest;
         }
         sum = warp_sum(sum);
         if (lane() == 0) static_cast<T*>(args.norms[blockIdx.y])[i] = sum;
+        // Each element of the copy, by `write`.
+        const auto each = [&](const auto& write) {
+            for (int64_t d = 4 * lane(); d < dim; d += 4 * WARP) {
+                const Four<T> x = centred<T>(args, row, vector, d, dim);
+                for (int j = 0; j < 4 && d + j < dim; ++j) write(i * dim + d + j, x.x[j]);
+            }
+        };
         if constexpr (sizeof(Half) == 2) {
             greatest = warp_greatest(greatest);
             const int power = greatest > 0 && is_finite(greatest) ? -ilogb(greatest) : 0;
-            for (int64_t d = lane(); d < dim; d += WARP) {
-                static_cast<Half*>(args.narrow)[i * dim + d] = narrowed<Half>(ldexpf(row[d], power));
-            }
+            each([&](int64_t at, T x) { static_cast<Half*>(args.narrow)[at] = narrowed<Half>(ldexpf(x, power)); });
             if (lane() == 0) args.powers[i] = ldexpf(1, -power);
+        } else if (copies) {
+            each([&](int64_t at, T x) { copies[at] = is_finite(sum) ? x : T(0); });
         }
     }
 }
@@ -364,7 +390,7 @@ struct Limits {
     __device__ float rough(const Column& column, const Query& query, float product) const {
         if constexpr (F::LIMITED) {
             const LimitPair pair{product, query.norm, column.norm, query.uncertainty, column.uncertainty, query.alone, column.alone};
-            const float limit = f.limit(pair, rough_slack, rough_smallest);
+            const float limit = f.limit(pair, column.power, rough_slack, rough_smallest);
             // A cosine of rows of other lengths is that of scaled rows.
             const bool known = in_range<float>(query.norm) & in_range<float>(column.norm);
             return F::LENGTHS && !known ? INFINITY : limit;
@@ -373,10 +399,9 @@ struct Limits {
     }
     // Whether a pair that its limit in single precision has not ruled out cannot be among the best.
     __device__ bool rules_out(const Column& column, int i, float product) const {
-        float scaled = product;
-        const auto query = column.tile.query(i, scaled);
+        const auto query = column.tile.queries.of[i];
         if (F::LENGTHS && !(in_range<float>(query.norm) && in_range<float>(column.norm))) return false;
-        if (rough(column, query, scaled) >= query.threshold) return false;
+        if (rough(column, query, query.power * product) >= query.threshold) return false;
         return float(exact(column.pair(i, product), 1)) < query.threshold;
     }
 };
@@ -429,8 +454,7 @@ __device__ void sieve(const F& f, const ProductArgs& args) {
                 const auto query = tile.queries.of[first + i];
 #pragma unroll
                 for (int j = 0; j < COLUMNS; ++j) {
-                    const float product = sizeof(S) == 2 ? query.power * products[i][j] : products[i][j];
-                    const bool out = limits.rough(columns[j], query, product) < query.threshold;
+                    const bool out = limits.rough(columns[j], query, query.power * products[i][j]) < query.threshold;
                     left |= uint32_t(!out) << (i * COLUMNS + j);
                 }
             }

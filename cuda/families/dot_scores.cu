@@ -122,13 +122,13 @@ struct DotKernel {
     }
 
     // In single precision, a number that no score of a pair is above whose inner product lies within half of `slack`, relative to
-    // both norms, of x. Of x, four operations err by at most 2 u (n + m) each, which the slack is to hold as well. A squared
+    // both norms, of x times a power of two. Of x, four operations err by at most 2 u (n + m) each, which the slack is to hold as well. A squared
     // distance is never below 0; of NaN it is 0.
     static constexpr bool LIMITED = Formula::LIMITED;
-    __device__ float limit(LimitPair pair, float slack, float smallest) const {
+    __device__ float limit(LimitPair pair, float power, float slack, float smallest) const {
         const float both = pair.n + pair.m;
-        pair.x = Formula::DIFFERENCE ? fmaxf(fma(1 - slack, both, fma(-2.0f, pair.x, -smallest)), 0.0f)
-                                     : fma(0.5f * slack, both, pair.x + smallest);
+        pair.x = Formula::DIFFERENCE ? fmaxf(fma(1 - slack, both, fma(-2 * power, pair.x, -smallest)), 0.0f)
+                                     : fma(0.5f * slack, both, fma(power, pair.x, smallest));
         return formula.limit(pair);
     }
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from peaccel import _core, scores, special
 from peaccel._core import CudaError
 from peaccel._utils.runtime import build_info, set_num_threads
+from peaccel._utils.words import no_attribute
 from peaccel.distributions import (
     Distribution,
     NonIsotropicVonMisesFisher,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from peaccel.distributions.match_variance import match_variance
     from peaccel.distributions.sample import sample
     from peaccel.distributions.triplet_probability import triplet_probability
+    from peaccel.evaluation.answers_to_check import AnswersToCheck, answers_to_check
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
     from peaccel.evaluation.evaluate import evaluate
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from peaccel.evaluation.score_trials import score_trials
     from peaccel.evaluation.threshold_results import ThresholdChoice
     from peaccel.fits.answer_confidence import answer_confidence
-    from peaccel.fits.calibrate import calibrate
+    from peaccel.fits.calibrate_variance import calibrate_variance
     from peaccel.fits.conformal_sets import conformal_sets
     from peaccel.fits.fit_centre import fit_centre
     from peaccel.fits.fit_match_probability import fit_match_probability
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
 __version__ = _core.__version__
 
 __all__ = [
+    "AnswersToCheck",
     "Calibration",
     "Centre",
     "ConformalSets",
@@ -121,8 +124,9 @@ __all__ = [
     "VonMisesFisher",
     "__version__",
     "answer_confidence",
+    "answers_to_check",
     "build_info",
-    "calibrate",
+    "calibrate_variance",
     "choose_pair_threshold",
     "choose_score",
     "choose_threshold",
@@ -187,6 +191,7 @@ _NAMES_OF = {
     "distributions.match_variance": ("match_variance",),
     "distributions.sample": ("sample",),
     "distributions.triplet_probability": ("triplet_probability",),
+    "evaluation.answers_to_check": ("AnswersToCheck", "answers_to_check"),
     "evaluation.choose_score": ("ScoreChoice", "choose_score"),
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
     "evaluation.evaluate": ("evaluate",),
@@ -194,7 +199,7 @@ _NAMES_OF = {
     "evaluation.score_trials": ("score_trials",),
     "evaluation.threshold_results": ("ThresholdChoice",),
     "fits.answer_confidence": ("answer_confidence",),
-    "fits.calibrate": ("calibrate",),
+    "fits.calibrate_variance": ("calibrate_variance",),
     "fits.conformal_sets": ("conformal_sets",),
     "fits.fit_centre": ("fit_centre",),
     "fits.fit_match_probability": ("fit_match_probability",),
@@ -223,7 +228,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         globals()[name] = getattr(importlib.import_module(f"peaccel.{_MODULE_OF[name]}"), name)
         return globals()[name]
-    raise AttributeError(f"module 'peaccel' has no attribute {name!r}")
+    raise no_attribute("module 'peaccel'", name)
 
 
 def __dir__() -> list[str]:

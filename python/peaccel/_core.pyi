@@ -147,7 +147,14 @@ def cuda_rerank(
     scores: _Memory,
     ids: _Memory,
 ) -> None: ...
-def cuda_norms(at: _Place, rows: _Memory, norms: _Memory, narrow: list[_Memory] | None) -> None: ...
+def cuda_norms(
+    at: _Place,
+    rows: list[_Memory],
+    norms: list[_Memory],
+    copies: list[_Memory],
+    like: _Memory | None,
+    narrow: list[_Memory] | None,
+) -> None: ...
 def cuda_scratch(queries: int, gallery: int) -> int: ...
 def cuda_scores_of_products(
     name: str,
@@ -155,7 +162,7 @@ def cuda_scores_of_products(
     arrays: list[_Memory],
     per_item: list[_Memory | None],
     products: _Memory,
-    norms: _Memory,
+    norms: list[_Memory],
     out: _Memory,
 ) -> None: ...
 def cuda_weights_of_products(
@@ -164,6 +171,7 @@ def cuda_weights_of_products(
     arrays: list[_Memory],
     per_item: list[_Memory | None],
     products: _Memory,
+    norms: list[_Memory],
     weights: _Memory,
     factors: _Memory,
     memory: _Memory,
@@ -176,7 +184,7 @@ def cuda_add_to_products(
     per_item: list[_Memory | None],
     weights: _Memory,
     memory: _Memory,
-    sides: list[tuple[int, list[_Memory]]],
+    sides: list[tuple[int, list[_Memory], _Memory]],
 ) -> None: ...
 def cuda_cut(name: str, at: _Place, arrays: list[_Memory], k: int, prune: str) -> list[int]: ...
 def cuda_search(

@@ -227,7 +227,7 @@ class SoftplusHead(nn.Module):
         last = nn.Linear(hidden, 1)
         nn.init.zeros_(last.bias)
         self.layers = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), last)
-        self.gain = start / softplus(torch.zeros(())).item()
+        self.gain = start / softplus(torch.zeros((), device="cpu")).item()
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [N, F] to numbers [N]."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from peaccel._core import __version__
 from peaccel._utils.atomic_files import PathLike, aside, names_within
+from peaccel._utils.python_files import is_file
 from peaccel.io.fits import read_fit, write_fit
 from peaccel.io.states import Fit
 from peaccel.scores import Score, get, spelled
@@ -45,8 +46,8 @@ class Pretrained:
     fitted_on
         What they were fitted on, and how much of it: "20,000 sentences of 5,000 paraphrases, all-MiniLM-L6-v2".
     fits
-        By name what `pe.calibrate`, `pe.fit_prior`, `pe.choose_threshold` (its ``accept``) and all others found that
-        ``pe.io.write_fit`` writes. Each becomes a file that commands take too: "accept" becomes accept.json.
+        By name what `pe.calibrate_variance`, `pe.fit_prior`, `pe.choose_threshold` (its ``accept``) and all others
+        found that ``pe.io.write_fit`` writes. Each becomes a file that commands take too: "accept" becomes accept.json.
     run
         The folder that ``peaccel fit-head`` or ``peaccel train`` left; ``peaccel.train.load`` reads it.
     score
@@ -129,8 +130,7 @@ class Pretrained:
         """
         folder = Path(folder)
         _require_replaceable(folder)
-        with aside(folder) as fresh:
-            fresh.mkdir()
+        with aside(folder, folder=True) as fresh:
             for name, fit in self.fits.items():
                 write_fit(fresh / f"{name}.json", fit)
             if self.run is not None:
@@ -278,7 +278,7 @@ def _record(run: Path) -> dict[str, Any]:
     if not isinstance(settings, dict) or not all(isinstance(record.get(key), str) for key in ("name", "method")):
         raise ValueError(f"{run / RECORD}: is not the record of a run")
     for key, value in {"method": record["method"], "data": settings.get("data")}.items():
-        if str(value).endswith(".py"):
+        if is_file(str(value)):
             raise ValueError(f"{run / RECORD}: {key} is {value}, expected a name that peaccel knows: no code is shared")
     return record
 
@@ -352,7 +352,8 @@ def _require_replaceable(folder: Path) -> None:
     """Refuse a folder with anything but what `save_pretrained` wrote, so that no other files are lost."""
     names = names_within(folder)
     about = _read(folder / ABOUT) if ABOUT in names else {}
-    written = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in about.get("fits", ()))}
+    fits = found if isinstance(found := about.get("fits"), list) else []
+    written = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in fits)}
     if names and not (about.get("peaccel") == "pretrained" and names <= written):
         other = min(names - written, default=min(names))
         raise ValueError(f"{folder}: holds {other}, expected what save_pretrained wrote, or an empty or a new folder")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from peaccel._utils.arrays import Array, Given, KindT, as_array, as_numpy, device_of, is_torch, namespace, widened
+from peaccel._utils.words import answered
 from peaccel.ops import bessel
 
 __all__ = ["iv_ratio", "log_iv", "log_ive", "log_ndtr", "vmf_log_norm"]
@@ -230,3 +231,7 @@ def _plain(value: Array) -> Array:
 def _argument(owner: str, name: str, x: Any) -> Array:
     """An array of either kind, float32 or float64: integers, numbers and lists become float64, halves float32."""
     return widened(as_array(x, owner, name))
+
+
+if not TYPE_CHECKING:  # which would take every attribute for known
+    __getattr__ = answered(__name__)

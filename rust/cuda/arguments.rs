@@ -105,6 +105,8 @@ shared_with_cuda! {
         pub sums: u64 as "const double*",
         /// The parts of the sums.
         pub parts: i64,
+        /// T [items, D], the side's rows that were multiplied.
+        pub rows: u64 as "const void*",
         /// T [items, D], written or, beside marked pairs, added to: the gradients by the means.
         pub mu: u64 as "void*",
         /// T, likewise: the gradients by the uncertainties, of their stored shape.
@@ -141,7 +143,7 @@ shared_with_cuda! {
     pub struct ProductArgs {
         /// The inputs, and where scores, limits or survivors go.
         pub pairs: PairArgs,
-        /// T [Q, stride], the products. Those of query q are multiplied by powers[q] of two, unless `powers` is null. Of draws, T
+        /// T [Q, stride], the products, which are multiplied by the powers of two of both sides. Of draws, T
         /// [draws, queries, draws, rows], of which gradients write the factors.
         pub products: u64 as "void*",
         /// Densities of draws: T, likewise, the products of squares.
@@ -154,8 +156,8 @@ shared_with_cuda! {
         pub queries: i64,
         /// By side, T [N], the squared norms; of draws [draws, N].
         pub norms: [u64; 2] as "const void*",
-        /// float32 [Q], the factors that the products are multiplied by.
-        pub powers: u64 as "const float*",
+        /// By side, float32 [N], the factors that the products are multiplied by; null for 1.
+        pub powers: [u64; 2] as "const float*",
         /// Sieve: by how much a squared distance may be off, relative to the sum of both squared norms.
         pub slack: f64,
         /// Gradients: T [Q, G], the weight of each score.
@@ -176,12 +178,16 @@ shared_with_cuda! {
         pub by_line: u64 as "double*",
     }
 
-    /// The arguments of a kernel that makes the squared norms of rows of one or two sides.
+    /// The arguments of a kernel that makes the squared norms of rows of one or two sides, of which the mean of `like` is subtracted.
     pub struct NormArgs {
         /// By side [N, D], the rows.
         pub rows: [DeviceMatrix; 2],
+        /// Rows of the same type, CENTRE_ROWS at most, the mean of which is subtracted; none where nothing is.
+        pub like: DeviceMatrix,
         /// By side T [N], written.
         pub norms: [u64; 2] as "void*",
+        /// By side T [N, D], written: the rows, of which those that are not finite are 0; null where they are not wanted.
+        pub copies: [u64; 2] as "void*",
         /// Halves [N, D], written: the rows multiplied by powers of two; null where they are not wanted.
         pub narrow: u64 as "void*",
         /// float32 [N], written: the reciprocals of these powers.

@@ -94,9 +94,21 @@ pub struct Gradients {
     pub side: usize,
     /// Addresses of the gradients by its means, by its uncertainties, and by the shared numbers for each of its items.
     pub out: [u64; 3],
-    /// Addresses of the side's mask and sums over pairs, and how many parts these have, where products give the gradients of all
-    /// but marked pairs.
-    pub of_products: (u64, u64, usize),
+    /// Where products give the gradients of all but marked pairs.
+    pub of_products: OfProducts,
+}
+
+/// What products leave of a side's gradients.
+#[derive(Clone, Copy, Default)]
+pub struct OfProducts {
+    /// Address of the mask of the pairs that they lack.
+    pub marks: u64,
+    /// Address of the sums over pairs.
+    pub sums: u64,
+    /// How many parts these have.
+    pub parts: usize,
+    /// Address of the rows that were multiplied.
+    pub rows: u64,
 }
 
 /// Addresses of the lists of candidates seen from the gallery: where each row's list begins, and the places in it.

@@ -46,6 +46,8 @@ shared_with_cuda! {
     pub const SIEVE_COLUMNS: usize = 4;
     /// Queries of a block that reads products: the bits of a mask.
     pub const PRODUCT_ROWS: usize = 32;
+    /// Rows whose mean is subtracted from all before they are multiplied, where that changes no score.
+    pub const CENTRE_ROWS: usize = 8;
     /// The most threads of a block that reads products of draws.
     pub const FOLD_THREADS: usize = 1024;
 

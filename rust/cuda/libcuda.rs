@@ -10,7 +10,7 @@ use libloading::Library;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString, OsStr, OsString};
 use std::ptr::null_mut;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The driver of CUDA 13, with whose toolkit the kernels are compiled.
 const LEAST_VERSION: c_int = 13_000;
@@ -132,18 +132,22 @@ pub struct Launch {
     pub shared: u32,
 }
 
-/// The driver, or an error that says why there is none. `PEACCEL_LIBCUDA` names another library than the system's.
+/// The driver, or an error that says why there is none. `PEACCEL_LIBCUDA` names another library than the system's; once one is
+/// loaded it is not asked for again, as another thread may be changing the environment.
 pub fn driver() -> Result<&'static Driver, Error> {
-    static LOADED: Mutex<Vec<(OsString, &Driver)>> = Mutex::new(Vec::new());
-    let path = std::env::var_os("PEACCEL_LIBCUDA")
-        .unwrap_or_else(|| OsString::from(if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" }));
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, driver)) = loaded.iter().find(|(of, _)| *of == path) {
+    static LOADED: OnceLock<Driver> = OnceLock::new();
+    static LOADING: Mutex<()> = Mutex::new(());
+    if let Some(driver) = LOADED.get() {
         return Ok(driver);
     }
-    let driver = Box::leak(Box::new(Driver::load(&path).map_err(Error::Cuda)?));
-    loaded.push((path, driver));
-    Ok(driver)
+    let _alone = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(driver) = LOADED.get() {
+        return Ok(driver);
+    }
+    let path = std::env::var_os("PEACCEL_LIBCUDA")
+        .unwrap_or_else(|| OsString::from(if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" }));
+    let driver = Driver::load(&path).map_err(Error::Cuda)?;
+    Ok(LOADED.get_or_init(|| driver))
 }
 
 impl Driver {
@@ -339,6 +343,9 @@ impl Driver {
     /// # Safety
     /// As [`Driver::launch`].
     pub unsafe fn fill_with_zeros(&self, at: Place, address: u64, words: usize) -> Result<(), Error> {
+        if words == 0 {
+            return Ok(()); // as of launches
+        }
         let status = self.in_context(at.device, || (self.functions.memset)(address, 0, words, at.stream as Handle))?;
         self.check("cuMemsetD32Async", status).map_err(Error::Cuda)
     }

@@ -1,7 +1,7 @@
 //! Scores of pairs and their gradients: cuda/drivers/pairs.cuh and backward.cuh. Kernels are named `<score>_<driver>_<types>`.
 
 use super::arguments::{BackwardArgs, DeviceMatrix, PairArgs};
-use super::call::{Call, Gradients, Lists, Ranked, Types, Which};
+use super::call::{Call, Gradients, Lists, OfProducts, Ranked, Types, Which};
 use super::constants::{PAIR_THREADS, WARP};
 use super::libcuda::driver;
 use super::search::select;
@@ -98,7 +98,7 @@ impl Call {
     pub(super) fn backward_args(
         &self,
         which: Which,
-        Gradients { side, out: [mu, uncertainty, shared], of_products: (marks, sums, parts) }: Gradients,
+        Gradients { side, out: [mu, uncertainty, shared], of_products: OfProducts { marks, sums, parts, rows } }: Gradients,
         (offsets, positions): Lists,
         weights: u64,
     ) -> (usize, BackwardArgs) {
@@ -114,6 +114,7 @@ impl Call {
             marks,
             sums,
             parts,
+            rows,
             mu,
             uncertainty,
             shared,

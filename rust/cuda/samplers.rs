@@ -1,6 +1,6 @@
 //! Draws of distributions and gradients through them: cuda/families/samplers.cu.
 
-use super::arguments::{SampleArgs, SampleBackwardArgs};
+use super::arguments::{DeviceMatrix, SampleArgs, SampleBackwardArgs};
 use super::constants::{NORMALS_F32, NORMALS_F64, RUN_F32, RUN_F64, SAMPLER_THREADS, WARP};
 use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
@@ -71,7 +71,7 @@ pub unsafe fn sample(distribution: &Distribution, at: Place, single: bool, mut a
     driver()?.launch(&format!("{}_{}", distribution.name, tag(single)), launch, &args)
 }
 
-/// Gradients of sum(weights * draws) by the means and by the uncertainties, to the two addresses.
+/// Gradients of sum(weights * draws) by the means and by the uncertainties, to the two addresses; without draws, zeros.
 ///
 /// # Safety
 /// As [`sample`].
@@ -83,6 +83,11 @@ pub unsafe fn sample_backward(
     weights: u64,
     (by_mu, by_uncertainty): (u64, u64),
 ) -> Result<(), Error> {
+    if items.draws == 0 {
+        let words = |x: DeviceMatrix| (x.rows * x.stored) as usize * if single { 1 } else { 2 };
+        driver()?.fill_with_zeros(at, by_mu, words(items.mu))?;
+        return driver()?.fill_with_zeros(at, by_uncertainty, words(items.uncertainty));
+    }
     let launch = items.share_out(at, single, items.mu.rows)?;
     let order = Order::new(0.5 * items.mu.stored as f64);
     let args = SampleBackwardArgs { items, weights, by_mu, by_uncertainty, order };

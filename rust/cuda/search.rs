@@ -64,8 +64,10 @@ pub struct SieveMemory {
     pub products: u64,
     /// Addresses of the squared norms of both sides, float32.
     pub norms: [u64; 2],
-    /// Addresses of the queries as halves and of the factors of their products; 0 for a gallery in float32.
+    /// Addresses of the queries as halves and of the factors of their products; 0 where neither the gallery nor copies of it are in halves.
     pub narrow: [u64; 2],
+    /// Likewise of a gallery in float32, [G, D] and [G], where they were prepared.
+    pub copies: [u64; 2],
     /// Address of the numbers from 0 on, int64 [first].
     pub numbers: u64,
     /// Address of the survivors, int32 [queries, survivors].
@@ -182,8 +184,10 @@ impl Call {
 
     /// The type of the numbers whose products are made, their bytes, and by how much rounding the rows changes a product, relative to
     /// their lengths.
-    fn numbers(&self) -> (Numbers, usize, f64) {
+    fn numbers(&self, copies: bool) -> (Numbers, usize, f64) {
         match self.types {
+            // Both sides are rounded, as the query is below.
+            _ if copies => (Numbers::F16, 2, f64::powi(2.0, -10) + f64::powi(2.0, -16) + f64::powi(2.0, -21)),
             // Tensor cores cut each number to eleven digits.
             Types::F32 | Types::F64 => (Numbers::F32, 4, f64::powi(2.0, -9) + f64::powi(2.0, -20)),
             // The query is rounded; halves below the normal ones, beside a number of 1 at least, by a multiple of 2^-25.
@@ -201,10 +205,11 @@ impl Call {
     ) -> Result<(), Error> {
         let (DeviceMatrix { data, rows, stored, stride }, mu2) = (self.inputs.mu1, self.inputs.mu2);
         let (data, stride) = if sieve.narrow[0] == 0 { (data, stride) } else { (sieve.narrow[0], stored) };
-        let (numbers, size, _) = self.numbers();
+        let (numbers, size, _) = self.numbers(sieve.copies[0] != 0);
         let queries = Rows { data, rows: rows as usize, stride: stride as usize };
-        let data = mu2.data + (begin * mu2.stride as usize * size) as u64;
-        let gallery = Rows { data, rows: end - begin, stride: mu2.stride as usize };
+        let (all, stride) = if sieve.copies[0] == 0 { (mu2.data, mu2.stride) } else { (sieve.copies[0], stored) };
+        let data = all + (begin * stride as usize * size) as u64;
+        let gallery = Rows { data, rows: end - begin, stride: stride as usize };
         let to = (sieve.products, blocks.rows);
         libcublas::products((self.at, sieve.handle), numbers, stored as usize, [queries, gallery], to)
     }
@@ -219,9 +224,11 @@ impl Call {
         out: Ranked,
     ) -> ProductArgs {
         let (dim, u) = (self.inputs.mu1.stored as f64, f64::powi(2.0, -24));
-        let slack = 1.01 * (self.numbers().2 + 4.0 * (dim + 1.0) * u + (3.0 * dim / 32.0 + 33.0) * u);
+        let rounded = self.numbers(sieve.copies[0] != 0).2;
+        let slack = 1.01 * (rounded + 4.0 * (dim + 1.0) * u + (3.0 * dim / 32.0 + 41.0) * u);
         let products = Products { data: sieve.products, stride: blocks.rows, norms: sieve.norms };
-        let mut args = ProductArgs { powers: sieve.narrow[1], slack, ..self.product_args(products) };
+        let powers = [sieve.narrow[1], sieve.copies[1]];
+        let mut args = ProductArgs { powers, slack, ..self.product_args(products) };
         args.pairs = PairArgs {
             k: k as i64,
             begin: begin as i64,

@@ -15,6 +15,8 @@ pub(super) const GRID_Y: usize = 65_535;
 const RESERVED: usize = 2048;
 /// Gallery rows that are worth a shard with lists of the best.
 const SHARD: usize = 512;
+/// Bytes of the lists of all blocks, and of the best of all shards: 128 MB, but for the one shard that there is at least.
+const LISTS: usize = 1 << 27;
 
 /// How all pairs are shared out among blocks, each of which takes some queries and a shard of the gallery.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,9 @@ impl Call {
         let tiles = queries.div_ceil(tile);
         let shard = if k == 0 { SEARCH_GROUP } else { SHARD };
         // No more blocks than two rounds of them, the last of which would be short.
-        let shards = (4 * busy / tiles.max(1)).clamp(1, gallery.div_ceil(shard).clamp(1, GRID_Y));
+        let of_a_shard = (tiles * tile * (k + if in_shared { 0 } else { capacity }) * (size + 8)).max(1);
+        let most = gallery.div_ceil(shard).min(LISTS / of_a_shard).clamp(1, GRID_Y);
+        let shards = (4 * busy / tiles.max(1)).clamp(1, most);
         let listed = if in_shared { 0 } else { tiles * shards * tile * capacity };
         Ok(Tiling { shards, listed, capacity, resident, tiles, shared })
     }

@@ -1,10 +1,9 @@
 //! Gradients of scores as sums over pairs, once for each query and once for each gallery row.
 
-use super::{check_candidates, listed, tiles, DynKernel, Gradient, Pairs, Rows, Side, BLOCK};
+use super::{tiles, DynKernel, Gradient, Lists, Pairs, Rows, Side, BLOCK};
 use crate::error::Error;
 use crate::parallel;
 use crate::simd::Float;
-use crate::view::View;
 
 /// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes. Their former contents do not matter: a
 /// part of them is set to zero just before gradients are added to it, so that it is in the cache by then.
@@ -60,21 +59,20 @@ struct Inverse {
 }
 
 impl Inverse {
-    fn new(candidates: &View<i64>, gallery: usize) -> Self {
-        let mut starts = vec![0; gallery + 1];
-        let rows = || (0..candidates.rows()).map(|i| (i, candidates.row(i)));
-        for (_, row) in rows() {
-            row.iter().filter(|&&id| id >= 0).for_each(|&id| starts[id as usize + 1] += 1);
-        }
-        for j in 0..gallery {
+    fn new(lists: &Lists) -> Self {
+        let mut starts = vec![0; lists.gallery + 1];
+        // Read once: what is counted must be what is sorted.
+        let listed: Vec<_> = (0..lists.ids.rows()).map(|query| lists.of_query(query)).collect();
+        listed.iter().flat_map(|(rows, _)| rows).for_each(|row| starts[row + 1] += 1);
+        for j in 0..lists.gallery {
             starts[j + 1] += starts[j];
         }
-        let (mut next, total) = (starts.clone(), starts[gallery]);
+        let (mut next, total) = (starts.clone(), starts[lists.gallery]);
         let (mut queries, mut places) = (vec![0; total], vec![0; total]);
-        for (i, row) in rows() {
-            for (c, &id) in row.iter().enumerate().filter(|(_, &id)| id >= 0) {
-                let at = &mut next[id as usize];
-                (queries[*at], places[*at]) = (i, i * candidates.stored() + c);
+        for (query, (rows, its_places)) in listed.iter().enumerate() {
+            for (&row, place) in rows.iter().zip(its_places) {
+                let at = &mut next[row];
+                (queries[*at], places[*at]) = (query, query * lists.ids.stored() + place);
                 *at += 1;
             }
         }
@@ -95,7 +93,6 @@ pub fn backward<T: Float>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let inputs = pair.inputs();
-    let gallery = inputs.mu2.rows();
     let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     out.shared.fill(T::default());
     let nothing = inputs.dim() == 0 || weights.is_empty();
@@ -115,19 +112,18 @@ pub fn backward<T: Float>(
         Pairs::Pairwise => return tiles::backward(pair, weights, out, interrupted),
         Pairs::Candidates(candidates) => candidates,
     };
-    check_candidates(op, &candidates, gallery)?;
-
-    add_queries(pair, &candidates, weights, (out.query, rows), &mut out.shared[..shared], interrupted)?;
-    if !out.wanted.gallery {
-        return Ok(());
+    let lists = Lists::new(op, candidates, inputs.mu2.rows())?;
+    add_queries(pair, &lists, weights, (out.query, rows), &mut out.shared[..shared], interrupted)?;
+    if out.wanted.gallery {
+        add_gallery(pair, &lists, weights, out.gallery, interrupted)?;
     }
-    add_gallery(pair, &candidates, weights, out.gallery, interrupted)
+    lists.unchanged()
 }
 
 /// Writes the gradients of the queries over their candidates, if they are found, and adds that of the shared row.
 fn add_queries<T: Float>(
     pair: &dyn DynKernel<T>,
-    candidates: &View<i64>,
+    lists: &Lists,
     weights: &[T],
     (query, found): ((&mut [T], &mut [T]), bool),
     by_shared: &mut [T],
@@ -146,8 +142,8 @@ fn add_queries<T: Float>(
         let rows = mu.chunks_mut(inputs.dim()).zip(uncertainty.chunks_mut(inputs.uncertainty1.stored()));
         for (i, (mu, uncertainty)) in (first..).zip(rows) {
             let mut out = Gradient { mu, uncertainty, shared: &mut *shared };
-            let (ids, mut places) = listed(candidates.row(i));
-            places.iter_mut().for_each(|place| *place += i * candidates.stored());
+            let (ids, mut places) = lists.of_query(i);
+            places.iter_mut().for_each(|place| *place += i * lists.ids.stored());
             let weights: Vec<T> = places.iter().map(|&place| weights[place]).collect();
             add_gradient(pair, Side::Query, i, Rows::List(&ids), &places, &weights, &mut out);
         }
@@ -161,13 +157,13 @@ fn add_queries<T: Float>(
 /// Writes the gradients of the gallery's rows over the queries that name them.
 fn add_gallery<T: Float>(
     pair: &dyn DynKernel<T>,
-    candidates: &View<i64>,
+    lists: &Lists,
     weights: &[T],
     gallery: (&mut [T], &mut [T]),
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let inputs = pair.inputs();
-    let inverse = Inverse::new(candidates, inputs.mu2.rows());
+    let inverse = Inverse::new(lists);
     let gallery_parts = split(gallery, inputs.dim(), inputs.uncertainty2.stored(), SHARED_BLOCK);
     parallel::for_each(gallery_parts, interrupted, |(first, mu, uncertainty): Part<T>| {
         mu.fill(T::default());

@@ -61,7 +61,8 @@ pub const KERNELS: [&[PairOp]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::K
 const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared: &'static str) -> Facts {
     let sieve = if F::SIEVED { Sieve::Product } else { Sieve::None };
     let (saves, symmetric) = (F::BY_X || F::DIFFERENCE, F::SYMMETRIC);
-    Facts { sieve, saves, symmetric, ..Facts::new(name, Family::Dot, uncertainty, shared) }
+    let by_distance = F::DIFFERENCE && !F::NORMS;
+    Facts { sieve, saves, symmetric, by_distance, ..Facts::new(name, Family::Dot, uncertainty, shared) }
 }
 
 /// The pair function of this formula.

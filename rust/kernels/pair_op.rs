@@ -53,6 +53,8 @@ pub struct Facts {
     pub saves: bool,
     /// Whether the score is the same, to the last bit, when the two items change places.
     pub symmetric: bool,
+    /// Whether a score of one inner product depends on the distance of the means alone: a shift of all of them changes none.
+    pub by_distance: bool,
     /// Whether a GPU computes numbers of each query and of each gallery item alone, once for all of its pairs.
     pub per_item: [bool; 2],
     /// Of a score that compares draws, by what: "directions", "distances", or "densities", at "stretched" draws or at draws.
@@ -73,6 +75,7 @@ impl Facts {
             orders: false,
             saves: false,
             symmetric: false,
+            by_distance: false,
             per_item,
             compares: None,
         }

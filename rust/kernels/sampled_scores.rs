@@ -10,8 +10,8 @@
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
 
 use crate::drivers::{
-    by_tiles, pairs_by_items, search, segment, Best, DynKernel, Gradient, Inputs, Rows, Side, Tile, TileGradient,
-    QUERIES,
+    by_tiles, pairs_by_items, pairs_of_part, search, segment, Best, DynKernel, Gradient, Inputs, Rows, Side, Tile,
+    TileGradient, BLOCK, QUERIES,
 };
 use crate::error::Error;
 use crate::kernels::samplers::{self, add_gradient, draw, HeightPartials, Normals, Sampler, LANES};
@@ -342,7 +342,9 @@ where
     }
 
     fn largest_part(&self) -> (usize, usize) {
-        (QUERIES, segment(self.inputs.mu1.stored()))
+        let most = pairs_of_part(self);
+        let queries = (most / BLOCK).min(QUERIES);
+        (queries, segment(self.inputs.mu1.stored()).min(most / queries / BLOCK * BLOCK))
     }
 
     fn pairwise(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {

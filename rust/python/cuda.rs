@@ -3,9 +3,9 @@
 use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::arguments::ProductArgs;
-use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
+use crate::cuda::call::{Call, DeviceInputs, Gradients, OfProducts, Ranked, Types, Which};
 use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS, PRODUCT_ROWS, WARP};
-use crate::cuda::products::{self, Scratch, Weighted};
+use crate::cuda::products::{self, Normed, Products, Scratch, Weighted};
 use crate::cuda::sampled::{self, Drawing};
 use crate::cuda::search::{self, Blocks, Cut, SieveMemory, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
@@ -274,7 +274,8 @@ pub fn cuda_score_backward(
         ensure(*side < 2, || format!("side is {side}"))?;
         let drawing = drawing(&call, draws.as_ref(), arrays[2 * side].shape()[0], None)?;
         let out = of_side(&arrays, *side, out)?;
-        let gradients = Gradients { side: *side, out, of_products: (marks[*side], 0, 0) };
+        let gradients =
+            Gradients { side: *side, out, of_products: OfProducts { marks: marks[*side], ..OfProducts::default() } };
         match drawing {
             Some(Drawing { by_draws: 0, .. }) if matches!(which, Which::Marked) => {
                 return Err(Error::Value(format!("{name}: marked pairs need gradients by draws")).into());
@@ -433,35 +434,50 @@ pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -
     })
 }
 
-/// The memory of a search by products: torch's handle of cuBLAS, products, both sides' norms, the queries in halves and the factors of
-/// their products for a gallery in halves, numbers from 0 on, survivors and how many they are.
-type OfProducts = (u64, DeviceArray, [DeviceArray; 2], Option<[DeviceArray; 2]>, DeviceArray, [DeviceArray; 2]);
+/// Rows in halves, and the factors of their products.
+type Halves = [DeviceArray; 2];
+
+/// The memory of a search by products: torch's handle of cuBLAS, products, both sides' norms, the queries in halves for a gallery in
+/// halves or copies of one, these copies, numbers from 0 on, survivors and how many they are.
+type ProductMemory =
+    (u64, DeviceArray, [DeviceArray; 2], Option<Halves>, Option<Halves>, DeviceArray, [DeviceArray; 2]);
 
 /// The addresses of the memory of a search by products, whose sizes are checked; that of survivors may be smaller than the cut says.
-fn sieve_memory(call: &Call, cut: &mut Blocks, arrays: &FiveArrays, memory: &OfProducts) -> Result<SieveMemory, Error> {
-    let (handle, products, norms, narrow, numbers, [survivors, counts]) = memory;
+fn sieve_memory(
+    call: &Call,
+    cut: &mut Blocks,
+    arrays: &FiveArrays,
+    memory: &ProductMemory,
+) -> Result<SieveMemory, Error> {
+    let (handle, products, norms, narrow, copies, numbers, [survivors, counts]) = memory;
     let (dtype, queries, dim, gallery) =
         (arrays[0].dtype(), count(&norms[0]), arrays[0].shape()[1], arrays[2].shape()[0]);
     let rows_are_apart = call.inputs.mu2.stride >= dim as i64 && call.inputs.mu1.stride >= dim as i64;
     let fits = count(products) >= cut.queries * cut.rows
         && norms[0].shape() == [arrays[0].shape()[0]]
         && norms[1].shape() == [gallery]
-        && narrow.is_some() == (arrays[2].dtype() != dtype)
-        && narrow.as_ref().is_none_or(|[rows, powers]| rows.shape() == [queries, dim] && powers.shape() == [queries])
+        && narrow.is_some() == (arrays[2].dtype() != dtype || copies.is_some())
+        && !(copies.is_some() && arrays[2].dtype() != dtype)
+        && [(narrow, queries), (copies, gallery)].iter().all(|(halves, n)| {
+            halves.as_ref().is_none_or(|[rows, powers]| rows.shape() == [*n, dim] && powers.shape() == [*n])
+        })
         && count(numbers) >= cut.first
         && count(survivors) >= cut.queries
         && count(counts) >= cut.queries;
     ensure(fits && rows_are_apart, || format!("{}: the memory of products does not fit the search", call.kernel.name))?;
     cut.survivors = cut.survivors.min(count(survivors) / cut.queries);
-    let narrow = match narrow {
-        Some([rows, powers]) => [rows.address(arrays[2].dtype())?, powers.address(dtype)?],
-        None => [0, 0],
+    let stored = if copies.is_some() { "float16" } else { arrays[2].dtype() };
+    let halves = |halves: &Option<Halves>| match halves {
+        Some([rows, powers]) => Ok([rows.address(stored)?, powers.address(dtype)?]),
+        None => Ok::<_, Error>([0, 0]),
     };
+    let (narrow, copies) = (halves(narrow)?, halves(copies)?);
     Ok(SieveMemory {
         handle: *handle,
         products: products.address(dtype)?,
         norms: [norms[0].address(dtype)?, norms[1].address(dtype)?],
         narrow,
+        copies,
         numbers: numbers.address("int64")?,
         survivors: survivors.address("int32")?,
         counts: counts.address("int32")?,
@@ -480,7 +496,7 @@ pub fn cuda_search(
     prune: &str,
     parts: [DeviceArray; 2],
     lists: [DeviceArray; 2],
-    of_products: Option<OfProducts>,
+    of_products: Option<ProductMemory>,
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
@@ -506,17 +522,21 @@ pub fn cuda_search(
     Ok(())
 }
 
-/// The squared norms [N] of rows, float32 of halves; and, where there is memory for them, rows of float32 as halves, multiplied by
-/// powers of two, and the reciprocals of these.
+/// The squared norms [N] of the rows of one or two sides, float32 of halves, less the mean of some rows `like` them if there are any; and
+/// where there is memory for them, copies of rows, or rows of float32 as halves, multiplied by powers of two, and the reciprocals of these.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_norms(
     py: Python<'_>,
     at: At,
-    rows: DeviceArray,
-    norms: DeviceArray,
-    narrow: Option<[DeviceArray; 2]>,
+    rows: Vec<DeviceArray>,
+    norms: Vec<DeviceArray>,
+    copies: Vec<DeviceArray>,
+    like: Option<DeviceArray>,
+    narrow: Option<Halves>,
 ) -> PyResult<()> {
-    let stored = narrow.as_ref().map_or(rows.dtype(), |[halves, _]| halves.dtype());
+    let first = rows.first().ok_or_else(|| Error::Value("norms of no rows".into()))?;
+    let stored = narrow.as_ref().map_or(first.dtype(), |[halves, _]| halves.dtype());
     let types = match stored {
         "float64" => Types::F64,
         "float32" => Types::F32,
@@ -524,19 +544,34 @@ pub fn cuda_norms(
         "bfloat16" => Types::F32BF16,
         other => return Err(Error::Value(format!("norms of {other}")).into()),
     };
-    let matrix = full(&rows)?;
-    ensure(norms.shape() == [matrix.rows as usize], || "norms need the shape [N]".into())?;
-    let to = norms.address(types.name())?;
+    ensure(rows.len() <= 2 && norms.len() == rows.len(), || "norms need one or two sides".into())?;
+    let mut sides = Vec::new();
+    for (i, (rows, norms)) in rows.iter().zip(&norms).enumerate() {
+        let (matrix, copy) = (full(rows)?, copies.get(i));
+        let fits = rows.dtype() == first.dtype() && norms.shape() == [matrix.rows as usize];
+        ensure(fits && copy.is_none_or(|copy| copy.shape() == rows.shape()), || "norms need the shape [N]".into())?;
+        let copies = copy.map_or(Ok(0), |copy| copy.address(types.name()))?;
+        sides.push(Normed { rows: matrix, norms: norms.address(types.name())?, copies });
+    }
+    let like = match &like {
+        Some(like) => {
+            let fits = like.dtype() == first.dtype() && like.shape()[1..] == first.shape()[1..];
+            ensure(fits, || "a mean needs rows of the same kind".into())?;
+            full(like)?
+        }
+        None => DeviceMatrix::default(),
+    };
     let narrow = match &narrow {
         None => None,
         Some([halves, powers]) => {
-            let fits = rows.dtype() == "float32" && halves.shape() == rows.shape() && powers.shape() == norms.shape();
+            let fits =
+                first.dtype() == "float32" && halves.shape() == first.shape() && powers.shape() == norms[0].shape();
             ensure(fits, || "halves need the shape of the rows".into())?;
             Some([halves.address(stored)?, powers.address("float32")?])
         }
     };
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { products::norms(place(at), types, &[(matrix, to)], narrow) })?;
+    py.detach(|| unsafe { products::norms(place(at), types, &sides, like, narrow) })?;
     Ok(())
 }
 
@@ -553,13 +588,22 @@ fn scratch(call: &Call, memory: &DeviceArray) -> Result<Scratch, Error> {
     Ok(scratch)
 }
 
+/// The products of all pairs [Q, G] and the squared norms of both sides.
+fn all_products(call: &Call, dtype: &str, products: &DeviceArray, norms: &[DeviceArray; 2]) -> Result<Products, Error> {
+    let (queries, gallery) = (call.inputs.mu1.rows as usize, call.inputs.mu2.rows as usize);
+    let fits = norms[0].shape() == [queries] && norms[1].shape() == [gallery];
+    ensure(fits, || "products need the norms of both sides".into())?;
+    let norms = [norms[0].address(dtype)?, norms[1].address(dtype)?];
+    Ok(Products { data: products_of(call, dtype, products)?, stride: gallery, norms })
+}
+
 /// The address of the products of all pairs [Q, G].
 fn products_of(call: &Call, dtype: &str, products: &DeviceArray) -> Result<u64, Error> {
     which(call, None, products)?;
     products.address(dtype)
 }
 
-/// Scores of all pairs [Q, G] from their inner products; memory for the squared norms of both sides takes [Q + G].
+/// Scores of all pairs [Q, G] from their inner products and the squared norms of both sides.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_scores_of_products(
@@ -569,17 +613,14 @@ pub fn cuda_scores_of_products(
     arrays: FiveArrays,
     per_item: PerItem,
     products: DeviceArray,
-    norms: DeviceArray,
+    norms: [DeviceArray; 2],
     out: DeviceArray,
 ) -> PyResult<()> {
     let call = call_with(name, at, &arrays, &per_item)?;
     let dtype = arrays[0].dtype();
-    let (products, out) = (products_of(&call, dtype, &products)?, products_of(&call, dtype, &out)?);
-    let fits = count(&norms) >= (call.inputs.mu1.rows + call.inputs.mu2.rows) as usize;
-    ensure(fits, || "norms need memory for Q + G numbers".into())?;
-    let norms = norms.address(dtype)?;
+    let (products, out) = (all_products(&call, dtype, &products, &norms)?, products_of(&call, dtype, &out)?);
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { call.scores_of_products(products, norms, out) })?;
+    py.detach(|| unsafe { call.scores_of_products(products, out) })?;
     Ok(())
 }
 
@@ -594,6 +635,7 @@ pub fn cuda_weights_of_products(
     arrays: FiveArrays,
     per_item: PerItem,
     products: DeviceArray,
+    norms: [DeviceArray; 2],
     weights: DeviceArray,
     factors: DeviceArray,
     memory: DeviceArray,
@@ -601,7 +643,7 @@ pub fn cuda_weights_of_products(
 ) -> PyResult<()> {
     let call = call_with(name, at, &arrays, &per_item)?;
     let dtype = arrays[0].dtype();
-    let products = products_of(&call, dtype, &products)?;
+    let products = all_products(&call, dtype, &products, &norms)?;
     let (weights, factors) = (products_of(&call, dtype, &weights)?, products_of(&call, dtype, &factors)?);
     let scratch = scratch(&call, &memory)?;
     // SAFETY: as in `cuda_score`.
@@ -609,7 +651,8 @@ pub fn cuda_weights_of_products(
     Ok(())
 }
 
-/// Adds to the gradients of some sides, products of factors and means or 0, the sums of the scratch and the marked pairs.
+/// Adds to the gradients of some sides, products of factors and rows, the sums of the scratch and the marked pairs. Beside each side's
+/// gradients are its rows that were multiplied.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_add_to_products(
@@ -620,19 +663,16 @@ pub fn cuda_add_to_products(
     per_item: PerItem,
     weights: DeviceArray,
     memory: DeviceArray,
-    sides: Vec<(usize, [DeviceArray; 3])>,
+    sides: Vec<(usize, [DeviceArray; 3], DeviceArray)>,
 ) -> PyResult<()> {
     let call = call_with(name, at, &arrays, &per_item)?;
     which(&call, None, &weights)?;
     let (dtype, scratch) = (arrays[0].dtype(), scratch(&call, &memory)?);
     let mut gradients = Vec::new();
-    for (side, out) in &sides {
-        ensure(*side < 2, || format!("side is {side}"))?;
-        gradients.push(Gradients {
-            side: *side,
-            out: of_side(&arrays, *side, out)?,
-            of_products: scratch.of_side(*side),
-        });
+    for (side, out, rows) in &sides {
+        ensure(*side < 2 && rows.shape() == arrays[2 * side].shape(), || format!("side is {side}"))?;
+        let of_products = scratch.of_side(*side, rows.address(dtype)?);
+        gradients.push(Gradients { side: *side, out: of_side(&arrays, *side, out)?, of_products });
     }
     let weights = weights.address(dtype)?;
     // SAFETY: as in `cuda_score`.

@@ -417,6 +417,7 @@ pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         fields.set_item("one_product", kernel.sieve == Sieve::Product)?;
         fields.set_item("saves", kernel.saves)?;
         fields.set_item("symmetric", kernel.symmetric)?;
+        fields.set_item("by_distance", kernel.by_distance)?;
         fields.set_item("per_item", kernel.per_item)?;
         fields.set_item("compares", kernel.compares)?;
         Ok(fields)

@@ -3,8 +3,11 @@
 import errno
 import os
 import re
+import subprocess
 import sys
 import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
@@ -48,8 +51,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path, monkeypatch, at_once):
     else:
         monkeypatch.setattr(atomic_files, "_exchanged", lambda *_: False)
     for number in (1, 2):
-        with aside(path) as fresh:
-            fresh.mkdir()
+        with aside(path, folder=True) as fresh:
             (fresh / str(number)).write_text("x")
         assert names(path) == [str(number)]
     assert names(tmp_path) == ["folder"]
@@ -61,8 +63,8 @@ def test_neither_takes_the_place_of_the_other(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(OSError), aside(tmp_path / "folder") as fresh:
         fresh.write_text("y")
-    with pytest.raises(OSError), aside(tmp_path / "file") as fresh:
-        fresh.mkdir()
+    with pytest.raises(OSError), aside(tmp_path / "file", folder=True):
+        pass
     assert names(tmp_path) == ["file", "folder"]
     assert names(tmp_path / "folder") == ["kept"]
 
@@ -134,3 +136,121 @@ def test_a_folder_or_file_that_is_read_only_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     reason = f"cannot write in the folder {tmp_path} (Read-only file system)"
     refuses(tmp_path / "b.txt", reason, PermissionError)
+
+
+# -- links, permissions, and what is left ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_link_that_the_package_did_not_make_is_replaced(tmp_path, folder):
+    """The file or folder to which it leads stays as it was."""
+    theirs, link = tmp_path / "theirs", tmp_path / "link"
+    theirs.mkdir() if folder else theirs.write_text("theirs")
+    link.symlink_to(theirs)
+    with aside(link, folder=folder, follow=False) as fresh:
+        (fresh / "x" if folder else fresh).write_text("ours")
+    assert not link.is_symlink() and (link / "x" if folder else link).read_text() == "ours"
+    assert names(theirs) == [] if folder else theirs.read_text() == "theirs"
+    assert names(tmp_path) == ["link", "theirs"]
+
+
+@pytest.fixture
+def umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path):
+    return path.stat().st_mode & 0o777
+
+
+def test_nobody_else_reads_what_is_being_written(tmp_path, umask):
+    (tmp_path / "private").write_text("one")
+    (tmp_path / "private").chmod(0o600)
+    for name, kept in (("private", 0o600), ("new", 0o644)):
+        with aside(tmp_path / name) as fresh:
+            fresh.write_text("two")
+            assert mode(fresh) == 0o600
+        assert mode(tmp_path / name) == kept
+    with aside(tmp_path / "folder", folder=True) as fresh:
+        assert mode(fresh) == 0o700
+    assert mode(tmp_path / "folder") == 0o755
+
+
+def test_files_in_a_folder_keep_their_permissions(tmp_path, umask):
+    path = tmp_path / "folder"
+    for _ in range(2):
+        with aside(path, folder=True) as fresh:
+            (fresh / "deep").mkdir()
+            for name in ("deep/a", "b"):
+                (fresh / name).write_text("x")
+        assert (mode(path / "b"), mode(path / "deep")) == (0o644, 0o755)
+        (path / "deep/a").chmod(0o640)
+    with aside(path, folder=True) as fresh:
+        (fresh / "deep").mkdir()
+        (fresh / "deep/a").write_text("x")
+    assert mode(path / "deep/a") == 0o640
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from peaccel._utils.atomic_files import aside
+with aside(sys.argv[1], folder=sys.argv[2] == "folder") as fresh:
+    (fresh / "large" if fresh.is_dir() else fresh).write_text("x")
+    print(fresh, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_removed_at_the_next_write(tmp_path, kind):
+    """And what one that runs is writing is not, nor what has a name of another form."""
+    path, theirs = tmp_path / "a.npz", tmp_path / ".a-old.npz"
+    theirs.write_text("theirs")
+    command = [sys.executable, "-c", KILLED, str(path), kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        left = Path(other.stdout.readline().strip())
+        try:
+            with aside(path) as fresh:
+                fresh.write_text("y")
+            assert left.exists() and left.parent == tmp_path
+        finally:
+            other.kill()
+    assert left.exists()
+    atomic_files._swept.clear()
+    with aside(tmp_path / "b.npz") as fresh:
+        fresh.write_text("y")
+    assert names(tmp_path) == [".a-old.npz", "a.npz", "b.npz"]
+
+
+def test_what_another_machine_left_is_removed_after_a_day(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic_files, "_machine", lambda: 7)
+    left = atomic_files.temporary(tmp_path / "a.npz", "new")
+    monkeypatch.undo()
+    for hours, stays in ((23, True), (25, False)):
+        left.write_text("x")
+        os.utime(left, (time.time() - 3600 * hours,) * 2)
+        atomic_files.sweep_temporary(tmp_path)
+        assert left.exists() == stays
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), f"[Errno {errno.ENOSPC}] No space left on device: '{{}}'"),
+        (OSError("16 requested and 4 written"), "{}: cannot be written (16 requested and 4 written)"),
+    ],
+)
+def test_errors_of_a_disk_name_the_file(tmp_path, error, says):
+    path = tmp_path / "a.txt"
+    with pytest.raises(OSError) as caught, aside(path):
+        raise error
+    assert str(caught.value) == says.format(path)
+    with pytest.raises(OSError) as caught, aside(tmp_path / "folder", folder=True) as fresh:
+        (fresh / "none" / "a").write_text("x")
+    assert caught.value.filename == str(tmp_path / "folder" / "none" / "a")
+    with pytest.raises(OSError) as caught, aside(path):
+        (tmp_path / "another").read_text()
+    assert caught.value.filename == str(tmp_path / "another")

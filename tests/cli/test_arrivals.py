@@ -63,6 +63,7 @@ ARRAYS = {
     "of_novel": np.arange(M) // 2,
     "images": RNG.integers(0, 255, (Q, 3, 4), np.uint8),
     "gallery_images": RNG.integers(0, 255, (G, 5, 6), np.uint8),
+    "degrees": np.random.default_rng(1).uniform(-80, 80, (Q, 2)),
 }
 PRIOR, FIT = pe.fit_prior(GALLERY, Z), Calibration(2.0, 0.5, "Normal")
 LLR = pe.scores.llr(prior_mean=PRIOR.mean, prior_var=PRIOR.var)
@@ -72,7 +73,7 @@ LLR = pe.scores.llr(prior_mean=PRIOR.mean, prior_var=PRIOR.var)
 def here(tmp_path, monkeypatch):
     """A folder, the current one, of all files."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
     monkeypatch.setattr(report, "write", lambda page, title, sections: None)  # it takes a second to draw
     for name, d in (("q", QUERIES), ("g", GALLERY), ("novel", NOVEL)):
         io.write_distribution(f"{name}.npz", d)
@@ -116,12 +117,18 @@ PLACES = f"{SIDES} --query-coords at_q.npy --gallery-coords at_g.npy --radius 20
 LINES = {
     PLACES: (QUERIES, GALLERY, Relevance.within(ARRAYS["at_q"], ARRAYS["at_g"], 20)),
     f"{ALONE} --coords at_q.npy --radius 20": (QUERIES, None, Relevance.within(ARRAYS["at_q"], None, 20)),
+    f"{ALONE} --coords degrees.npy --radius 4000000 --coords-metric haversine": (
+        QUERIES,
+        None,
+        Relevance.within(ARRAYS["degrees"], None, 4_000_000, metric="haversine"),
+    ),
     f"{SIDES} --relevance right.npy": (QUERIES, GALLERY, Relevance.from_pairs(ARRAYS["right"], Q, G)),
 }
 
 
 def written(path):
-    return json.loads(Path(path).read_text())
+    """The numbers in a file, without the names of files beside it."""
+    return {name: x for name, x in json.loads(Path(path).read_text()).items() if name != "files"}
 
 
 def saved(result):
@@ -238,7 +245,7 @@ def test_a_choice_is_that_of_its_files_and_fits_are_of_all_items(here, capsys, m
     assert written("o/choice.json") == saved(found)
     pairs, same = evaluation.verification_pairs(labels, None, 3)
     prior = pe.fit_prior(d, labels)
-    assert io.read_fit("o/calibration.json") == pe.calibrate(d, pairs, same)
+    assert io.read_fit("o/calibration.json") == pe.calibrate_variance(d, pairs, same)
     assert np.array_equal(io.read_fit("o/prior.json").mean, prior.mean) and io.read_fit("o/prior.json").var == prior.var
 
 
@@ -256,7 +263,7 @@ WHAT_IS_RIGHT = {
 
 
 def test_lines_have_every_option_of_choose_threshold():
-    targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa"}
+    targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa", "per", "groups"}
     of_trials = {"trial_list", "ids", "enrolment", "rule"}  # tests/evaluation/test_score_trials.py
     known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT, *OF_CONFIDENCES) | targets | of_trials | {"strict"}
     assert known == {f.name for f in fields(ChooseThreshold)}
@@ -270,7 +277,14 @@ def test_what_is_right_for_a_threshold_is_read_from_its_files(here, capsys, line
 
 
 @pytest.mark.parametrize(
-    ("words", "target"), [("--wrong 40%", {"wrong": 0.4}), ("--fpir 0.45", {"fpir": 0.45}), ("", {})]
+    ("words", "target"),
+    [
+        ("--wrong 40%", {"wrong": 0.4}),
+        ("--fpir 0.45", {"fpir": 0.45}),
+        ("--wrong 40% --per query", {"wrong": 0.4, "per": "query"}),
+        ("--wrong 40% --groups y.npy", {"wrong": 0.4, "groups": Y}),
+        ("", {}),
+    ],
 )
 def test_a_threshold_of_two_sides_is_that_of_its_files(here, capsys, words, target):
     assert run(capsys, f"{OF_SEARCHES} {words}")[0] == 0
@@ -386,7 +400,7 @@ def test_what_thresholds_are_of_goes_from_the_choice_to_the_search(here, capsys,
         ("evaluate --embeddings q.npz --labels y.npy --out o --centre centre.json",
          "centre.json: is of two sides, expected one of --embeddings"),
         ("choose-threshold --pairs scored.csv --out o --confidence margin",
-         "--confidence and --try-centre are of searches, not of --pairs and --trial-list"),
+         "--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list"),
     ],
 )  # fmt: skip
 def test_fits_that_do_not_fit_are_refused_in_one_line(here, capsys, line, message):
@@ -499,8 +513,8 @@ OF_BACKBONE = (
 OF_RUN = (
     "embed --run r --data folder --root images --part query --seed 5 --quick --skip-bad --side captions --out f.npz"
 )
-# Of tests/train/test_train_cli.py and test_train_covariates.py, test_seeds.py, and below.
-ELSEWHERE = {"covariates", "features", "hidden_digits", "weights"}
+# Of tests/train/test_train_cli.py and test_train_covariates.py, test_extend.py, test_seeds.py, and below.
+ELSEWHERE = {"covariates", "features", "hidden_digits", "method", "weights"}
 
 
 def test_lines_have_every_option_of_embed():
@@ -530,7 +544,9 @@ def trained(pictures, monkeypatch):
     (pictures / "r").mkdir()
     (pictures / "r" / "run.json").write_text("{}")
     model = SimpleNamespace(run=RUN, model=Towers(), features=4)
-    monkeypatch.setattr(_embed_data, "load", lambda folder: model if folder == Path("r") else None)
+    monkeypatch.setattr(
+        _embed_data, "load", lambda folder, method: model if (folder, method) == (Path("r"), None) else None
+    )
 
 
 @pytest.mark.parametrize(

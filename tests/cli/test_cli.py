@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -17,6 +18,7 @@ from command import run
 
 import peaccel as pe
 from peaccel import _utils, io, retrieval
+from peaccel.cli import _fitted_files
 from peaccel.fits.records import Calibration, FalseMatchLimit
 
 Q, G, D, K = 3, 20, 8, 6
@@ -177,8 +179,8 @@ def test_each_side_has_its_calibration(files, capsys):
 @pytest.mark.parametrize("command", [SEARCH, f"{RERANK} --candidates c.npy", f"{RERANK} --index g.faiss"])
 def test_fits_are_applied_to_both_sides_and_to_the_score(files, capsys, command):
     assert run(capsys, f"{command} --score llr --prior prior.json --calibration calibration.json --k 3")[0] == 0
-    prior, calibrate = io.read_fit("prior.json"), io.read_fit("calibration.json")
-    q, g = (calibrate(io.read_distribution(name)) for name in ("q.npz", "g.npz"))
+    prior, calibration = io.read_fit("prior.json"), io.read_fit("calibration.json")
+    q, g = (calibration(io.read_distribution(name)) for name in ("q.npz", "g.npz"))
     score = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     if "index" in command:
         expected = pe.FaissReranker(faiss.read_index("g.faiss"), g, score=score).search(q, 3)
@@ -266,7 +268,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "": "expected exactly one of --candidates and --index",
     "--candidates c.npy --index g.faiss": "expected exactly one of --candidates and --index",
     "--candidates none.npy": "none.npy: no such file",
-    "--candidates g.npz": "g.npz: key candidates is missing, found mu, var; expected candidates",
+    "--candidates g.npz": "g.npz: key candidates is missing, found mu, var; or name it: g.npz:NAME",
     "--candidates beyond.npy": "",
     "--candidates two.npy": "",
     "--candidates c.npy --k 0": "",
@@ -275,7 +277,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --queries narrow.npz": "",
     "--candidates c.npy --queries bad.npz": "bad.npz: Normal: var is negative in row 1",
     "--candidates c.npy --gallery none.npz": "none.npz: no such file",
-    "--candidates c.npy --gallery g.txt": "g.txt: unsupported suffix '.txt', expected .npz or .npy or .safetensors",
+    "--candidates c.npy --gallery g.txt": "g.txt: unsupported suffix '.txt', expected .npz or .safetensors or .npy or ",
     "--candidates c.npy --gallery cut.npz": "cut.npz: cannot be read, truncated or damaged? (",
     "--candidates c.npy --out r.npy": "r.npy: unsupported suffix '.npy', expected .npz or .safetensors or .json or .cs",
     "--candidates c.npy --out g.npz/r.npz": "g.npz/r.npz: g.npz is a file or in one, expected a folder",
@@ -304,9 +306,9 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --calibration prior.json": "prior.json: is a prior, expected a calibration",
     "--candidates c.npy --shortlist 5": "--shortlist is for --index, found --candidates",
     "--candidates c.npy --index-features unit": "--index-features is for --index, found --candidates",
-    "--candidates c.npy --calibration vmf.json": "q.npz: calibrate: fitted on VonMisesFisher, cannot be applied to Nor",
+    "--candidates c.npy --calibration vmf.json": "q.npz: calibrate_variance: fitted on VonMisesFisher, cannot be app",
     "--candidates c.npy --calibration sided.json": "sided.json: is of one side of two, expected --gallery-calib",
-    "--candidates c.npy --calibration sided.json --gallery-calibration sided.json": "q.npz: calibrate: fitted on 2 d",
+    "--candidates c.npy --calibration sided.json --gallery-calibration sided.json": "q.npz: calibrate_variance: fitted",
     "--candidates c.npy --gallery-calibration calibration.json": "--gallery-calibration is given without --calib",
     "--index none.faiss": "none.faiss: no such file",
     "--index c.npy": "c.npy: is not a FAISS index, or is truncated",
@@ -340,6 +342,32 @@ def test_user_errors_are_one_line_and_exit_code_2(files, capsys, options, messag
     assert (code, out) == (2, "")
     assert err.startswith(f"peaccel rerank: {message}") and err.count("\n") == 1
     assert before == {path: path.read_bytes() for path in files.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RecursionError("deep"),
+        OverflowError("large"),
+        csv.Error("NUL"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+    ],
+)
+def test_errors_of_files_that_do_not_name_them_name_the_files_of_the_command(files, capsys, monkeypatch, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(_fitted_files, "items_in_file", fails)
+    code, _, err = run(capsys, "search --gallery g.npz --queries q.npz --out r.npz")
+    assert code == 2 and err == f"peaccel search: g.npz or q.npz: cannot be read ({error})\n"
+
+
+def test_texts_of_files_do_not_reach_the_terminal_as_escape_codes(files, capsys):
+    Path("prior.json").write_text(json.dumps({"peaccel": "\x1b[2J\x1b]0;title\x07"}))
+    code, _, err = run(capsys, "search --gallery g.npz --queries q.npz --out r.npz --score llr --prior prior.json")
+    assert code == 2 and err.rstrip("\n").isprintable() and "\x1b" not in err
+    code, _, err = run(capsys, "search", "--gallery", "g.npz", "--queries", "q\x1b[2J.npz", "--out", "r.npz")
+    assert code == 2 and "q\\x1b[2J.npz" in err
 
 
 def test_no_input_of_a_search_is_its_output(files, capsys):

@@ -78,11 +78,17 @@ SHOWN = {
     "--novel strangers.npy --novel-labels persons.npy --fpir 5% --out known/": "",
     "peaccel search --queries queries.parquet --gallery gallery.parquet --query-ids queries.parquet:id "
     "--ids gallery.parquet:id --out found.parquet": "",
+    "peaccel search --gallery g.npy --queries traffic.npy --k 1 --out answers.csv": "",
+    "peaccel check-answers --ranking answers.csv --wrong 2% --budget 300 --out checks/": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
     "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",
     "peaccel gallery append --gallery faces.lance --embeddings more.parquet --resume": "",
     "peaccel gallery index --gallery faces.lance --factory HNSW32": "",
     "peaccel gallery search --gallery faces.lance --queries faces.npz --filter year>=2010 --out answers.csv": "",
+    "peaccel gallery delete --gallery faces.lance --id face-0007 face-0008": "",
+    "peaccel gallery versions --gallery faces.lance": "",
+    "peaccel gallery restore --gallery faces.lance --version 1": "",
+    "peaccel gallery compact --gallery faces.lance": "",
     "peaccel gallery info --gallery faces.lance": "",
     "peaccel gallery verify --gallery faces.lance": "",
 }
@@ -150,7 +156,14 @@ def inputs(tmp_path, monkeypatch):
         io.write_distribution(f"{name}.npz", x)
     for name, x in {"queries": d[::2], "gallery": d[1::2]}.items():
         parquet.write_table(io.to_arrow(x, ids=np.arange(len(x))), f"{name}.parquet")
-    arrays = {"q": mu[::2], "g": mu[1::2], "new": mu[:40] + 0.1, "strangers": -mu[:60], "persons": labels[:60]}
+    arrays = {
+        "q": mu[::2],
+        "g": mu[1::2],
+        "new": mu[:40] + 0.1,
+        "traffic": mu.repeat(2, 0),
+        "strangers": -mu[:60],
+        "persons": labels[:60],
+    }
     for name, x in arrays.items():
         np.save(f"{name}.npy", x)
     match = labels % 2 == 0

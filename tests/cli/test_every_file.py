@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import peaccel as pe
 from peaccel import io
 from peaccel.cli import main
+from peaccel.io import _text_columns
 
 RNG = np.random.default_rng(0)
 SUFFIXES = (".npz", ".safetensors", ".json", ".csv", ".parquet")
@@ -75,16 +78,40 @@ def test_lines_of_named_queries_and_other_files_are_refused(files, tmp_path):
     for name, text, says in (
         ("a.csv", "score,match\n1,0\n", "is no ranking, expected lines of query,rank,id,score"),
         ("a.json", "[1]", "is no ranking, expected an object of two lists of lists"),
-        ("b.json", "{", "is no ranking"),
-        ("b.csv", "query,rank,id,score\n999999999999,1,3,0.5\n", "query 999999999999 and rank 1 are too great"),
-        ("c.csv", "query,rank,id,score\n0,99999999999,3,0.5\n", "query 0 and rank 99999999999 are too great"),
+        ("b.json", "{", "cannot be read"),
+        ("b.csv", "query,rank,id,score\n999999999999,1,3,0.5\n", "a ranking of 1,000,000,000,000 queries x 1 ranks"),
+        ("c.csv", "query,rank,id,score\n0,99999999999,3,0.5\n", "a ranking of 1 queries x 99,999,999,999 ranks"),
         ("d.csv", "query,rank,id,score\n0,0,3,0.5\n", "rank holds what is no number of a row"),
         ("e.csv", "query,rank,id,score\n007,1,3,0.5\n", "query holds what is no number of a row"),
         ("f.csv", "query,rank,id,score\n0,1,3,high\n", "score holds what is no number"),
+        ("g.csv", "query,rank,id,score\n0,1,3,0.5\n0,1,4,0.5\n", "query 0 has rank 1 twice"),
+        (
+            "h.csv",
+            "query,rank,id,score\n0,1,3,0.53",
+            "ends within a line, as if cut off; where it is whole, end it with",
+        ),
+        ("i.csv", "query,rank,id,score\n0,1,3\n", "line 2: has 3 columns, expected 4, query, rank, id, score"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=f"^{name}: {says}"):
             io.read_candidates(name)
+    ids = np.array([3, 2**64 - 1], np.uint64)  # as int64 the second is -1, which is none
+    parquet.write_table(pa.table({"query": [0, 0], "rank": [1, 2], "id": ids, "score": [1.0, 0.5]}), "u.parquet")
+    with pytest.raises(ValueError, match=r"^u\.parquet: ids holds 18446744073709551615"):
+        io.read_ranking("u.parquet")
+
+
+@pytest.mark.parametrize("loop", [True, False])
+@pytest.mark.parametrize("ids", [np.arange(7), np.array(["a", "b\rc", 'd"e', "f,g", "ä\nh", "007", " i "])])
+def test_lines_come_back_by_every_way_of_reading(files, monkeypatch, ids, loop):
+    """A lone carriage return is quoted too, which csv of Python 3.11 leaves bare and then refuses."""
+    ranking = RNG.normal(size=(3, 7)), ids[[[0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0], [1, 3, 5, 0, 2, 4, 6]]]
+    ranking[0][0, :3] = np.inf, np.nan, -np.inf
+    io.write_ranking("r.csv", ranking)
+    monkeypatch.setattr(_text_columns, "SHORT", 1 << 30 if loop else 0)
+    found = io.read_ranking("r.csv")
+    np.testing.assert_array_equal(found[0], ranking[0])
+    assert (found[1] == ranking[1]).all() and found[1].dtype.kind == ids.dtype.kind
 
 
 def test_a_folder_that_is_missing_is_made(files):

@@ -91,7 +91,7 @@ def test_a_method_that_ranks_by_a_score_of_its_own(empty, capsys):
     assert run(capsys, "train my_method.py --quick", SMALL)[0] == 0
     from peaccel.train import load
 
-    assert str(load(Path("runs/my_method")).score) == "sure_cosine:weight=0.5"
+    assert str(load(Path("runs/my_method"), "my_method.py").score) == "sure_cosine:weight=0.5"
 
 
 def test_a_method_that_has_moved(empty, capsys):
@@ -102,12 +102,55 @@ def test_a_method_that_has_moved(empty, capsys):
     assert (record["name"], record["method"]) == ("my_method", str(empty / "my_method.py"))
     Path("new").mkdir()
     Path("my_method.py").rename("new/my_method.py")
-    embed = "embed --run runs/my_method --part query --out query.npz"
-    code, _, err = run(capsys, embed)
-    where = f"runs/my_method/run.json: method is {empty}/my_method.py, which is not there"
-    assert code == 2 and err == f"peaccel embed: {where}: put it back or write its new path\n"
     assert run(capsys, "train new/my_method.py --resume --device cpu --threads 1")[0] == 0
-    assert run(capsys, embed)[0] == 0
+    embed = "embed --run runs/my_method --part query --out query.npz --method"
+    code, _, err = run(capsys, f"{embed} my_method.py")
+    assert code == 2 and err == "peaccel embed: my_method.py: no such file\n"
+    assert run(capsys, f"{embed} new/my_method.py")[0] == 0
+
+
+RUNS = "from pathlib import Path\nPath('was_run').touch()\n"
+
+
+@pytest.mark.parametrize("method", ["theirs.py", "/theirs.py", "runs/../theirs.py"])
+def test_no_method_runs_because_a_run_names_it(empty, capsys, method):
+    written(METHOD)
+    assert run(capsys, "train my_method.py --quick", SMALL)[0] == 0
+    Path("theirs.py").write_text(RUNS + Path("my_method.py").read_text())
+    folder = Path("runs/my_method")
+    record = json.loads((folder / "run.json").read_text())
+    method = f"{empty}{method}" if method.startswith("/") else method
+    (folder / "run.json").write_text(json.dumps(record | {"method": method}))
+    from peaccel.train import load
+
+    told = f"run.json: method is {method!r}, a file, which is not run because a run names it; name it yourself: "
+    with pytest.raises(ValueError, match=re.escape(told)):
+        load(folder)
+    code, _, err = run(capsys, f"embed --run {folder} --part query --out q.npz")
+    assert code == 2 and told in err and "--method my_method.py" in err and err.count("\n") == 1
+    assert load(folder, method="my_method.py").method.name == "my_method"
+    assert run(capsys, "train my_method.py --resume --device cpu --threads 1")[0] == 0
+    assert not Path("was_run").exists()
+
+
+def test_no_reader_runs_because_a_run_names_it(empty, capsys):
+    Path("my_reader.py").write_text(READER)
+    assert run(capsys, f"train cosface --data my_reader.py --root . --out r {SMALL}")[0] == 0
+    Path("theirs").mkdir()
+    Path("theirs/my_reader.py").write_text(RUNS + READER.replace("random_rows", "more_rows"))
+    record = json.loads(Path("r/run.json").read_text())
+    record["run"]["data"] = f"{empty}/theirs/my_reader.py"
+    Path("r/run.json").write_text(json.dumps(record))
+    for words in ("embed --run r --out test.npz", "train cosface --resume --out r"):
+        code, _, err = run(capsys, words)
+        told = f"r/run.json: data is '{empty}/theirs/my_reader.py', a file, which is not run because a run names it"
+        assert code == 2 and err == f"peaccel {words.split()[0]}: {told}; name it yourself: --data my_reader.py\n"
+    from peaccel.train import load
+
+    assert load(Path("r")).features == 6
+    assert run(capsys, "embed --run r --data my_reader.py --root . --out test.npz")[0] == 0
+    assert run(capsys, "train cosface --resume --data my_reader.py --root . --out r")[0] == 0
+    assert not Path("was_run").exists()
 
 
 def test_a_reader_and_its_data_are_found_from_another_folder(empty, capsys, monkeypatch):
@@ -118,10 +161,9 @@ def test_a_reader_and_its_data_are_found_from_another_folder(empty, capsys, monk
     assert run(capsys, f"train cosface --data my_reader.py --root data --out r {SMALL}")[0] == 0
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    for words in ("", " --data ../my_reader.py"):
-        code, _, err = run(capsys, f"embed --run ../r --out test.npz{words}")
-        assert code == 0, err
-    code, _, err = run(capsys, "train cosface --resume --out ../r")
+    code, _, err = run(capsys, "embed --run ../r --out test.npz --data ../my_reader.py")
+    assert code == 0, err
+    code, _, err = run(capsys, "train cosface --resume --out ../r --data ../my_reader.py")
     assert code == 0, err
 
 
@@ -165,7 +207,7 @@ def test_a_copy_that_kept_its_name_is_loaded_again_from_its_file(empty, capsys):
     assert run(capsys, "train copy.py --quick", SMALL)[0] == 0
     from peaccel.train import load
 
-    assert load(Path("runs/copy")).method.score == "neg_sq_l2"
+    assert load(Path("runs/copy"), Path("copy.py")).method.score == "neg_sq_l2"
 
 
 @pytest.fixture

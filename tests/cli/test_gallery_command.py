@@ -1,10 +1,16 @@
 """`peaccel gallery` keeps, indexes and searches as `pe.Gallery` does, goes on where it was stopped, tells errors."""
 
+import json
+
+import lance
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import run
 from items import make
+from safetensors.numpy import save_file
 
 import peaccel as pe
 from peaccel import io
@@ -39,7 +45,7 @@ def answered(path, found):
 
 def test_items_of_a_file_are_kept_indexed_and_found(files, capsys):
     code, out, err = run(capsys, "gallery create --embeddings items.npz --ids ids.npy --out g.lance --rows 25")
-    assert (code, err) == (0, "") and out == "g.lance: 60 items, version 4, 3 fragments\n"
+    assert (code, err) == (0, "") and out == "g.lance: 60 items, version 3, 3 fragments\n"
     search = "gallery search --gallery g.lance --queries queries.npz --out r.npz"
     assert run(capsys, f"{search} --k 4")[0] == 0 and answered("r.npz", expected(4))
     code, out, _ = run(capsys, "gallery index --gallery g.lance --factory Flat")
@@ -49,8 +55,8 @@ def test_items_of_a_file_are_kept_indexed_and_found(files, capsys):
     code, out, _ = run(capsys, f"{search} --k 4 --shortlist 1 --exact")
     assert code == 0 and answered("r.npz", expected(4)) and out.startswith("mls: 5 queries, 60 items, top 4 in ")
     code, out, _ = run(capsys, "gallery info --gallery g.lance")
-    assert code == 0 and "Flat of version 4" in out and "id, mu, var" in out
-    assert run(capsys, "gallery verify --gallery g.lance")[1].startswith("g.lance: version 4 is as it was written")
+    assert code == 0 and "Flat of version 3" in out and "id, mu, var" in out
+    assert run(capsys, "gallery verify --gallery g.lance")[1].startswith("g.lance: version 3 is as it was written")
     _, _, err = run(capsys, search.replace("r.npz", "g.lance/r.npz"))
     assert "--out is g.lance/r.npz, inside the gallery, expected a place of its own" in err
 
@@ -67,6 +73,82 @@ def test_tables_bring_ids_and_metadata(files, capsys):
     assert run(capsys, line)[0] == 0 and pe.Gallery.open("h.lance").ids.tolist() == [*range(N)]
     assert run(capsys, "gallery create --embeddings items.npz --out i.lance")[0] == 0
     assert pe.Gallery.open("i.lance").ids.tolist() == [*range(N)]
+
+
+def test_every_form_of_a_file_keeps_its_metadata_and_ids(files, capsys):
+    """Under names of their own, which the path names; the columns that are not the items' become metadata."""
+    named = {"key": IDS, "vector": list(ITEMS.mu), "sigma2": list(ITEMS.var), "year": np.arange(N), "place": ["a"] * N}
+    table = pa.table(named)
+    pq.write_table(table, "t.parquet", row_group_size=7)
+    lance.write_dataset(table, "t.lance")
+    with pa.ipc.new_file("t.arrow", table.schema) as file:
+        file.write_table(table)
+    np.savez("t.npz", **{**named, "vector": ITEMS.mu, "sigma2": ITEMS.var}, model="an array of other rows")
+    save_file({"vector": ITEMS.mu, "sigma2": ITEMS.var, "key": IDS, "year": np.arange(N)}, "t.safetensors")
+    plain = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in named.items()}
+    plain |= {"vector": ITEMS.mu.astype(float).tolist(), "sigma2": ITEMS.var.astype(float).tolist()}
+    with open("t.jsonl", "w") as file:
+        file.writelines(
+            json.dumps(dict(zip(plain, row, strict=True))) + "\n" for row in zip(*plain.values(), strict=True)
+        )
+    pd.DataFrame(plain).to_csv("t.csv", index=False)
+    for suffix in ("parquet", "lance", "arrow", "npz", "safetensors", "jsonl", "csv"):
+        out, columns = f"{suffix}.lance", {"id", "mu", "var", "year", *(["place"] * (suffix != "safetensors"))}
+        line = f"gallery create --embeddings t.{suffix}:mu=vector,var=sigma2,id=key --rows 25 --out {out}"
+        code, text, err = run(capsys, line)
+        assert (code, err) == (0, "") and f"{out}: 60 items, version 3" in text
+        gallery = pe.Gallery.open(out)
+        assert {*gallery.info()["columns"]} == columns and gallery.ids.tolist() == sorted(IDS)
+        found = gallery.search_exact(QUERIES, 3, "mls", filter="year >= 40")
+        assert (found.ids == expected(3, keep=slice(40, None))[1]).all()
+    assert run(capsys, "gallery create --embeddings t.npz:mu=vector --out p.lance")[0] == 0
+    assert {*pe.Gallery.open("p.lance").info()["columns"]} == {"id", "mu", "key", "sigma2", "year", "place"}
+
+
+@pytest.mark.parametrize("source", ["s.parquet", "s.npz"])
+def test_items_that_are_null_are_left_out(files, capsys, source):
+    mu = ITEMS.mu.copy()
+    mu[[3, 30]] = np.nan
+    np.savez("s.npz", mu=mu, var=ITEMS.var, ids=IDS, year=np.arange(N))
+    table = pa.table({"mu": [None if i == 3 else x for i, x in enumerate(mu)], "var": list(ITEMS.var), "id": IDS})
+    pq.write_table(table.append_column("year", [range(N)]), "s.parquet")
+    code, _, err = run(capsys, f"gallery create --embeddings {source} --out g.lance --rows 25")
+    assert code == 2 and "is NaN or null in" in err and not (files / "g.lance" / "_versions").exists()
+    with pytest.warns(UserWarning, match=rf"{source}: left out what is NaN or null in .*30?"):
+        assert run(capsys, f"gallery create --embeddings {source} --out h.lance --rows 25 --skip-bad")[0] == 0
+    gallery, kept = pe.Gallery.open("h.lance"), np.delete(np.arange(N), [3, 30])
+    assert gallery.ids.tolist() == sorted(IDS[kept])
+    assert (gallery.search_exact(QUERIES, 3, filter="year > 2").ids == expected(3, keep=kept[3:])[1]).all()
+
+
+def test_items_are_deleted_and_versions_come_back(files, capsys):
+    pe.Gallery.create("g.lance", ITEMS, IDS)
+    np.save("gone.npy", IDS[:5])
+    code, out, err = run(capsys, f"gallery delete --gallery g.lance --ids gone.npy --id {IDS[7]} 3")
+    assert (code, err) == (0, "") and out.startswith(
+        "6 items deleted; 'peaccel gallery restore --version 1' undoes it\n"
+    )
+    assert len(pe.Gallery.open("g.lance")) == N - 6
+    _, out, _ = run(capsys, "gallery versions --gallery g.lance")
+    assert [line.split()[1] for line in out.splitlines() if line[1:3].strip().isdigit()] == ["1", "2"], out
+    code, out, _ = run(capsys, "gallery restore --gallery g.lance --version 1")
+    assert code == 0 and out == "g.lance: 60 items, version 3, 1 fragments\n"
+    assert run(capsys, "gallery compact --gallery g.lance --keep-days 0")[0] == 0
+    assert len(pe.Gallery.open("g.lance").versions()) == 1 and len(pe.Gallery.open("g.lance")) == N
+
+
+def test_a_threshold_is_applied_to_what_a_gallery_finds(files, capsys):
+    pe.Gallery.create("g.lance", ITEMS, IDS)
+    scores, ids = expected(3)
+    accept = pe.FalseMatchLimit(float(np.sort(scores[:, 0])[2]), 0.1, 0.1, 100, 3, score="mls", dim=DIM)
+    io.write_fit("accept.json", accept)
+    search = "gallery search --gallery g.lance --queries queries.npz --k 3 --out r.npz --accept accept.json"
+    assert run(capsys, search)[0] == 0
+    found, names = io.read_ranking("r.npz")
+    kept = accept.select(pe.Ranking(scores, ids))
+    assert (names == kept.ids).all() and (found == kept.scores).all() and (names[:, 0] >= 0).sum() == 3
+    _, _, err = run(capsys, f"{search} --score cosine")
+    assert err.startswith("peaccel gallery: accept.json: ") and "cosine" in err
 
 
 @pytest.mark.parametrize("source", ["items.npz --ids ids.npy", "items.parquet"])
@@ -105,6 +187,11 @@ def test_sync_is_handed_on(files, capsys, monkeypatch):
     {
         "": "the action is missing: 'peaccel gallery ACTION'",
         "serch": "unknown action 'serch'; did you mean 'search'?",
+        "remove --gallery g.lance": "unknown action 'remove'; expected one of create, append, delete, versions",
+        "delte --gallery g.lance": "unknown action 'delte'; did you mean 'delete'?",
+        "delete --gallery g.lance": "expected --ids or --id, found none",
+        "delete --gallery g.lance --id ann": "--id is 'ann', expected an integer, as the gallery's ids are",
+        "restore --gallery g.lance --version 9": "g.lance: version 9 cannot be opened (there are 1 .. 1)",
         "info --gallery none.lance": "none.lance: no such file",
         "info --gallery .": ".: no such gallery",
         "create --embeddings none.npz --out g.lance": "none.npz: no such file",

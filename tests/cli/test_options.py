@@ -17,12 +17,13 @@ import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
+from peaccel.cli.check_answers import CheckAnswers
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
 from peaccel.cli.duplicates import Duplicates
 from peaccel.cli.evaluate import Evaluate
-from peaccel.cli.fit_head import HeadFiles
+from peaccel.cli.fit_head import HEADS, HeadFiles
 from peaccel.cli.gallery import ACTIONS
 from peaccel.cli.rerank import Rerank
 from peaccel.cli.search import Search
@@ -43,6 +44,7 @@ KINDS = {
     "evaluate": [Evaluate],
     "choose-score": [ChooseScore],
     "choose-threshold": [ChooseThreshold],
+    "check-answers": [CheckAnswers],
     "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
@@ -54,8 +56,10 @@ MEANINGS = {
     "accumulate": "gradients",
     "backbone": "timm",
     "begin": "start from",
-    "calibration": "pe.calibrate",
+    "calibration": "pe.calibrate_variance",
+    "certainty": "How surely",
     "coords": "where they were taken",
+    "coords_metric": "degrees",
     "covariates": "[Mm]easurements of the items",
     "data": "mnist|data set",
     "device": "GPU",
@@ -90,6 +94,7 @@ MEANINGS = {
     "tensorboard": "TensorBoard",
     "threads": "Threads",
     "weights": "backbone",
+    "wrong": "[Tt]he target",
     "workers": "Processes that prepare",
     "ids": "ids",
     "k": "How many",
@@ -98,11 +103,16 @@ MEANINGS = {
     "normalise": "adaptive",
     "cohort": "nobody who is searched for",
     "score": "peaccel scores",
-    "gallery_calibration": "pe.calibrate",
+    "gallery_calibration": "pe.calibrate_variance",
     "dropout": "dropout",
+    "method": "method",
     "frozen_bn": "batch normalisation",
     "pooling": "Pooling",
 }
+
+
+BY_NAME = {"data": {str, "mnist", "digits8"}, "method": {Path, *HEADS}}
+"""Options that take one of a few names in some commands, and a path in others."""
 
 
 def options_of(command):
@@ -135,7 +145,7 @@ def test_an_option_has_one_meaning_in_all_commands():
     assert shared.keys() == MEANINGS.keys() & users.keys() == MEANINGS.keys()
     for name, abouts in shared.items():
         kinds = {kinds for kinds, _ in abouts}
-        words = {kind for kinds in kinds for kind in kinds} - {str, "mnist", "digits8"} if name == "data" else kinds
+        words = {kind for kinds in kinds for kind in kinds} - BY_NAME[name] if name in BY_NAME else kinds
         assert len(words) <= 1, f"{name}: {kinds}"
         assert all(re.search(MEANINGS[name], told) for _, told in abouts), name
 

@@ -128,6 +128,76 @@ def test_candidates_may_be_rows_in_a_table_and_none_may_be_found(here, capsys):
     )
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".lance", ".jsonl", ".npz"])
+def test_a_path_names_the_ids_too(here, capsys, suffix):
+    for name, part in (("q", slice(0, None, 2)), ("g", slice(1, None, 2))):
+        columns = {"key": IDS[part], "e": list(MU[part]), "v": ITEMS.var[part]}
+        if suffix == ".npz":
+            np.savez(f"{name}-named.npz", **columns)
+        elif suffix == ".jsonl":
+            rows = zip(IDS[part].tolist(), MU[part].astype(float).tolist(), ITEMS.var[part].tolist(), strict=True)
+            with open(f"{name}-named.jsonl", "w") as file:
+                file.writelines(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
+        elif suffix == ".lance":
+            lance.write_dataset(pa.table(columns), f"{name}-named.lance", mode="overwrite")
+        else:
+            parquet.write_table(pa.table(columns), f"{name}-named.parquet")
+    files = " ".join(f"--{side} {side[0]}-named{suffix}:mu=e,var=v,id=key" for side in ("queries", "gallery"))
+    assert run(capsys, f"search {files} --k 3 --score cosine --out named.csv")[::2] == (0, "")
+    plain = "search --queries q.npz --gallery g.npz --ids ids.npy --query-ids q.parquet:id --k 3 --score cosine"
+    assert run(capsys, f"{plain} --out p.csv")[0] == 0
+    assert [line[:3] for line in lines("named.csv")] == [line[:3] for line in lines("p.csv")]
+    np.save("found.npy", IDS[1::2][np.arange(120).reshape(60, 2) % 60])
+    assert run(capsys, f"rerank {files} --candidates found.npy --k 2 --out r.npz")[::2] == (0, "")
+    assert {*io.read_ranking("r.npz")[1].ravel()} <= {*IDS[1::2]}
+
+
+@pytest.mark.parametrize("command", ["search", "rerank --candidates rows-bad.npy"])
+@pytest.mark.parametrize("out", ["npz", "csv"])
+def test_items_left_out_move_no_row(here, capsys, command, out):
+    """Ids are rows of the files, and a query that was left out finds nothing."""
+    bad_queries, bad_items = [0, 17, 59], [1, 30]
+    for name, bad, part in (("q", bad_queries, slice(0, None, 2)), ("g", bad_items, slice(1, None, 2))):
+        mu = MU[part].copy()
+        mu[bad] = np.nan
+        np.savez(f"{name}-bad.npz", mu=mu, var=ITEMS.var[part])
+    rows = np.load("rows.npy")
+    rows[np.isin(rows, bad_items)] = 2
+    np.save("rows-bad.npy", rows)
+    line = f"{command} --queries q-bad.npz --gallery g-bad.npz --k 4 --out bad.{out}"
+    code, _, err = run(capsys, line)
+    assert code == 2 and "q-bad.npz: mu is NaN or null in 3 of 60 rows: 0, 17, 59; skip_bad=True" in err
+    with pytest.warns(UserWarning, match="left out what is NaN or null in .* rows: "):
+        assert run(capsys, f"{line} --skip-bad")[0] == 0
+    left = np.delete(np.arange(60), bad_items)
+    if command == "search":
+        scores, found = pe.search(ITEMS[::2], ITEMS[1::2][left], 4)
+        found = left[found]
+    else:
+        scores, found = pe.rerank(ITEMS[::2], ITEMS[1::2], rows, 4)
+    scores[bad_queries], found[bad_queries] = -np.inf, -1
+    count = 60 if out == "npz" else 59  # the last query of the lines is the last that found any
+    read = io.read_ranking(f"bad.{out}")
+    assert len(read[1]) == count and (read[1] == found[:count]).all()
+    np.testing.assert_array_equal(read[0], scores[:count])
+
+
+def test_labels_of_items_left_out_are_left_out(here, capsys):
+    mu = MU.copy()
+    mu[[5, 50]] = np.nan
+    np.savez("bad.npz", mu=mu, labels=LABELS)
+    kept = np.delete(np.arange(len(MU)), [5, 50])
+    np.savez("kept.npz", mu=MU[kept], labels=LABELS[kept])
+    line = "choose-threshold --embeddings {0}.npz --labels {0}.npz --score cosine --wrong 30% --out {0}"
+    with pytest.warns(UserWarning, match="rows: 5, 50"):
+        code, out, _ = run(capsys, f"{line.format('bad')} --skip-bad")
+    assert code == 0 and out.partition("->")[0] == run(capsys, line.format("kept"))[1].partition("->")[0]
+    np.save("right.npy", np.array([[0, 1]]))
+    with pytest.warns(UserWarning, match="rows: 5, 50"):
+        _, _, err = run(capsys, "evaluate --embeddings bad.npz --relevance right.npy --skip-bad --out bad")
+    assert "--skip-bad left out rows, which --relevance counts, expected none" in err
+
+
 OF_TABLES = "--queries q.{0} --gallery g.{0} --query-labels q.{0}:label --gallery-labels g.{0}:label"
 OF_ARRAYS = "--queries q.npz --gallery g.npz --query-labels q-labels.npy --gallery-labels g-labels.npy"
 
@@ -153,7 +223,7 @@ OF_ARRAYS = "--queries q.npz --gallery g.npz --query-labels q-labels.npy --galle
     ],
 )
 def test_labels_are_columns_of_the_same_table(here, capsys, monkeypatch, command, tables, arrays, written):
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 20)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 20)
     for files, out in ((tables, "of-tables"), (arrays, "of-arrays")):
         code, _, err = run(capsys, f"{command} {files} --out {out}")
         assert code == 0, err
@@ -187,7 +257,7 @@ FILES = "--queries q.parquet --gallery g.parquet --out r.csv"
         "search --queries q.parquet --gallery none.parquet --out r.csv": "none.parquet: no such file",
         "search --queries q.parquet --gallery none.parquet:vector --out r.csv": "none.parquet:vector: no such file",
         "search --queries q.parquet --gallery spoilt.parquet --out r.csv": (
-            "spoilt.parquet: column mu holds null in row 7, expected numbers"
+            "spoilt.parquet: mu is NaN or null in row 7; skip_bad=True or --skip-bad leaves such rows out"
         ),
         "search --queries q.parquet --gallery torn.parquet --out r.csv": "torn.parquet: cannot be read, truncated or",
         "search --queries q.parquet --gallery torn.arrow --out r.csv": "torn.arrow: cannot be read, truncated or",
@@ -195,10 +265,10 @@ FILES = "--queries q.parquet --gallery g.parquet --out r.csv"
             "g.parquet:vector: column vector is missing, found id, mu, var, label"
         ),
         "search --queries q.parquet --gallery g.parquet:mu=mu,sigma=var --out r.csv": (
-            "g.parquet:mu=mu,sigma=var: 'sigma=var' names no column, expected mu=, var=, kappa= or scale= and its name"
+            "g.parquet:mu=mu,sigma=var: 'sigma' names no column, expected mu=, var=, kappa=, scale= or id= and its name"
         ),
-        f"search {FILES} --ids g.parquet": "g.parquet: column ids is missing, found id, mu, var, label",
-        f"search {FILES} --ids g.parquet:label": "g.parquet:label: ids holds class 0 twice",
+        f"search {FILES} --ids c.parquet": "c.parquet: column ids is missing, found rows, candidates",
+        f"search {FILES} --ids g.parquet:label": "g.parquet:label: ids holds 'class 0' twice",
         f"search {FILES} --ids g.parquet:mu": "g.parquet:mu: ids has shape (60, 8) and dtype float32, expected an",
         f"search {FILES} --ids items.parquet:id": "items.parquet:id: ids holds 120 ids, expected 60, one for each",
         f"search {FILES} --query-ids items.parquet:id": "items.parquet:id: ids holds 120 ids, expected 60, one",

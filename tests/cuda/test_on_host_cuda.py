@@ -146,6 +146,19 @@ def test_draws_and_their_gradients_are_those_of_the_cpu(device, case, shape, dty
             assert off(got, wanted) <= (2e3 if dim < 4 else 200 + dim) * eps
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", SAMPLERS)
+def test_no_draws_have_gradients_of_zeros(device, case, dtype):
+    """A share of no draws, by which lanes are divided, had hung the device."""
+    name, wide = case.split()
+    op = next(op for op in OPS if op.name == name)
+    mu, uncertainty = drawn_items(op, 7, 5, dtype, wide == "each", 1)
+    weights = _cuda.sample(op, mu, uncertainty, torch.tensor(5), 0, 0, 0)
+    found = _cuda.sample_backward(op, weights, mu, uncertainty, torch.tensor(5), 0, 0)
+    assert weights.shape == (0, 7, 5)
+    assert [x.shape for x in found] == [mu.shape, uncertainty.shape] and not any(x.any() for x in found)
+
+
 def test_draws_of_any_rows(device):
     """Strided rows, one variance for all rows, and items in parts give the draws of the whole."""
     op = next(op for op in OPS if op.name == "sample_normal")
@@ -350,6 +363,64 @@ def test_gradients_by_dimension_from_all_pairs(device, name, q_kind, g_kind, wan
         assert ((one - other).abs() <= (1e-4 if dtype == "float32" else 1e-10) * scale).all()
 
 
+BY_DISTANCE = {op.name for op in PAIR_OPS if op.one_product and op.by_distance}
+OF_ALL_PAIRS = {
+    op.name: (score, *kinds)
+    for score in pe.scores.SCORES.values()
+    for kinds in score.pairs
+    for op in [score.pair(*kinds).op]
+    if op.one_product or op.compares
+}
+
+
+@pytest.mark.parametrize("name", OF_ALL_PAIRS)
+def test_products_are_the_same_under_autocast(device, name):
+    """Kernels compute in the dtype of their inputs, whatever autocast makes of a caller's own products."""
+    score, *kinds = OF_ALL_PAIRS[name]
+    q, g = (make(kind, n, 6, n, dtype="float32", library="torch") for kind, n in zip(kinds, (5, 40), strict=True))
+    planned = plan(q, g, scored(score.name, kinds[0]), detach=True)
+    op, inputs, weights = planned.pair.op, planned.inputs, torch.rand(5, 40)
+
+    def computed():
+        return _cuda.score(op, inputs, None, True), *_cuda.score_backward(op, weights, inputs, None, True)
+
+    want = computed()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = computed()
+        assert torch.mm(weights, weights.T).dtype == torch.bfloat16
+    assert all(x.dtype == torch.float32 for x in found)
+    assert all(map(torch.equal, found, want))
+
+
+@pytest.mark.parametrize("features", [lambda x: 1 + 0.05 * x, lambda x: x.relu() + 3], ids=["untrained", "relu"])
+@pytest.mark.parametrize("name", [name for name in OF_ALL_PAIRS if name in BY_DISTANCE])
+def test_a_common_mean_costs_no_digits_and_leaves_no_pairs_to_the_pair_function(device, name, features):
+    score, *kinds = OF_ALL_PAIRS[name]
+    source = torch.Generator().manual_seed(0)
+    q, g = (make(kind, n, 64, n, dtype="float32", library="torch") for kind, n in zip(kinds, (70, 90), strict=True))
+    for d in (q, g):
+        d.mu[:] = features(torch.randn(d.mu.shape, generator=source))
+        if d.kind == "vmf":
+            d.mu[:] /= d.mu.norm(dim=1, keepdim=True)
+    g.mu[5], g.mu[6, 0] = q.mu[7], torch.nan
+    planned = plan(q, g, scored(score.name, kinds[0]), detach=True)
+    op, inputs = planned.pair.op, planned.inputs
+    pairs = _cuda._AllPairs(op, inputs)
+    both = pairs.norms[0][:, None] + pairs.norms[1]
+    near = ~(both - 2 * pairs.products() >= both / 16)
+    near[7, 5], near[:, 6] = False, False
+    assert not near.any()
+    found, want = _cuda.score(op, inputs, None, True), _cuda.score(op, inputs, torch.arange(90).expand(70, 90))
+    scale = want.nan_to_num(0).abs().max()
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5 * float(scale), equal_nan=True)
+    weights = torch.randn(70, 90, generator=source)
+    weights[:, 6] = 0
+    found, want = (f(op, weights, inputs, None, True) for f in (_cuda.score_backward, _cpu.score_backward))
+    for one, other in zip(found, want, strict=True):
+        assert one.isfinite().all()
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max() if other.numel() else 0))
+
+
 def test_gradients_that_nobody_wants_are_not_computed(device):
     q, g = (make("normal_diagonal", n, 6, n, dtype="float64", library="torch") for n in (3, 4))
     planned = plan(q, g, "ppk", detach=True)
@@ -366,16 +437,26 @@ def test_gradients_that_nobody_wants_are_not_computed(device):
                 assert not found.any()
 
 
-@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal"])
-def test_gradients_of_one_set_are_the_sums_of_those_of_both_sides(device, kind):
-    d = make(kind, 6, 5, 1, dtype="float64", library="torch")
-    planned = plan(d, d, "mls", detach=True)
-    op, inputs, weights = planned.pair.op, planned.inputs, torch.rand(6, 6, dtype=torch.float64)
-    assert inputs.of_one_set
+SYMMETRIC = [("mls", "normal_isotropic"), ("mls", "normal_diagonal"), ("llr", "normal_isotropic"), ("cosine", "point")]
+SYMMETRIC += [("mls", "vmf"), ("llr", "normal_diagonal"), ("neg_mahalanobis", "normal_diagonal")]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "kind"), SYMMETRIC)
+def test_gradients_of_one_set_are_the_sums_of_those_of_both_sides(device, name, kind, dtype):
+    """Made of one side, with the weights of a pair and of its mirror image: the same sums in another order."""
+    d = make(kind, 37, 5, 1, dtype=dtype, library="torch")
+    d.mu[3] = d.mu[9]
+    planned = plan(d, d, scored(name, kind), detach=True)
+    op, inputs, weights = planned.pair.op, planned.inputs, torch.randn(37, 37, dtype=d.mu.dtype)
+    assert inputs.of_one_set and op.symmetric
     each = _cuda.score_backward(op, weights, inputs, None, True)
-    found = _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY + _core.TOGETHER)
-    assert torch.equal(found.mu1, each.mu1 + each.mu2)
-    assert torch.equal(found.uncertainty1, each.uncertainty1 + each.uncertainty2)
+    wanted = _core.QUERY + _core.SHARED + _core.TOGETHER
+    found = _cuda.score_backward(op, weights, inputs, None, True, wanted)
+    want = each.mu1 + each.mu2, each.uncertainty1 + each.uncertainty2, each.shared
+    for one, other in zip((found.mu1, found.uncertainty1, found.shared), want, strict=True):
+        scale = float(other.abs().max()) if other.numel() else 0
+        torch.testing.assert_close(one, other, rtol=0, atol=(3e-5 if dtype == "float32" else 1e-12) * scale)
 
 
 @pytest.mark.parametrize("name", ["mls", "ppk"])

@@ -10,7 +10,6 @@ import lzma
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -29,12 +28,33 @@ FATBIN = (0xBA55ED50).to_bytes(4, "little")  # how a fatbin begins
 (LOG_IVE,) = (op for op in OPS if op.name == "log_ive")
 
 
-def info(**environment):
-    code = "import peaccel; print(peaccel.build_info()['cuda'])"
-    environment |= {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS") if name in os.environ}
+def printed(code, **environment):
+    environment |= {
+        name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "PYTHONPATH") if name in os.environ
+    }
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout.strip()
+
+
+def info(**environment):
+    return printed("import peaccel; print(peaccel.build_info()['cuda'])", **environment)
+
+
+def run_elements(**environment):
+    """Output of an element that is computed in a process of its own, since a process keeps the driver it has loaded."""
+    code = """
+import torch
+from peaccel import CudaError
+from peaccel.ops import OPS, _cuda
+
+_cuda.place, x = lambda x: (0, 0), torch.ones(3, dtype=torch.float64)
+try:
+    print(_cuda.elementwise(next(op for op in OPS if op.name == "log_ive"), x[:1], x).tolist())
+except CudaError as error:
+    print(error)
+"""
+    return printed(code, **environment)
 
 
 def test_a_driver_that_cannot_be_used_is_a_reason(libraries, tmp_path):
@@ -51,18 +71,13 @@ def test_a_driver_that_cannot_be_used_is_a_reason(libraries, tmp_path):
     assert info(PEACCEL_LIBCUDA=str(empty)) == "no: the driver library lacks cuInit: it is too old"
 
 
-def test_what_cannot_be_launched_is_an_error(device, libraries, monkeypatch, tmp_path):
+def test_what_cannot_be_launched_is_an_error(device, libraries, monkeypatch):
     x = torch.ones(3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r'^no kernel is called "no_such_op"$'):
         _cuda.elementwise(SimpleNamespace(name="no_such_op", has_order=True), x[:1], x)
     with pytest.raises(ValueError, match=r'^no kernel is called "no_such_op"$'):
         _cuda.sample(SimpleNamespace(name="no_such_op", uncertainty="var"), x[:, None], x, torch.tensor(7), 1, 0, 0)
-    with monkeypatch.context() as without_kernels:
-        copy = shutil.copy(libraries["PEACCEL_LIBCUDA"], tmp_path / "libother.so")  # another path is another driver
-        without_kernels.setenv("PEACCEL_LIBCUDA", str(copy))
-        without_kernels.setenv("FAKE_CUDA_KERNELS", "")
-        with pytest.raises(pe.CudaError, match=r"^there is no CUDA kernel log_ive_f64$"):
-            _cuda.elementwise(LOG_IVE, x[:1], x)
+    assert run_elements(**{**libraries, "FAKE_CUDA_KERNELS": ""}) == "there is no CUDA kernel log_ive_f64"
     monkeypatch.setattr(_cuda, "place", lambda x: (7, 0))
     with pytest.raises(pe.CudaError, match=r"^cuDeviceGet: CUDA_ERROR_INVALID_DEVICE$"):
         _cuda.elementwise(LOG_IVE, x[:1], x)
@@ -188,3 +203,13 @@ def test_every_op_has_its_kernels():
     wanted = [name for op in OPS for name in kernels_of(op)]
     assert len(set(wanted)) == len(wanted) > 250
     assert [name for name in wanted if f".text.{name}".encode() + bytes(1) not in code] == []
+
+
+@pytest.mark.parametrize(("k", "queries"), [(1024, 16), (1024, 256), (100, 2048), (1, 4096)])
+def test_lists_of_a_search_and_the_best_of_its_shards_take_128_mb(libraries, k, queries):
+    """On a device with the processors of an H100."""
+    shapes = (queries, 64), (queries, 64), (10_000_000, 64), (10_000_000, 64), (1, 0)
+    arrays = [(0, shape, (shape[1], 1), "float32") for shape in shapes]
+    code = f"from peaccel import _core; print(*_core.cuda_cut('mls_diagonal', (0, 0), {arrays}, {k}, 'auto')[:2])"
+    shards, items = map(int, printed(code, **libraries, FAKE_CUDA_MULTIPROCESSORS="132").split())
+    assert shards * queries <= 4 * 132 * 16 and (items + shards * queries * k) * 12 <= 2**27

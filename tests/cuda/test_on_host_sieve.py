@@ -31,11 +31,13 @@ CASES = [
 
 
 def both_ways(q, g, score, k):
-    """Found by the sieve, and by a sort of all scores."""
+    """Found by the sieve, of the gallery as it lies and of what is prepared of it, and by a sort of all scores."""
     planned = plan(q, g, score, detach=True)
     op, inputs = planned.pair.op, planned.inputs
     every = torch.arange(len(g)).expand(len(q), len(g))
-    return _cuda.search(op, inputs, k, "always")[:2], _cuda.select(_cuda.score(op, inputs, every), every, k)
+    found = _cuda.search(op, inputs, k, "always")[:2]
+    assert_same(_cuda.search(op, inputs, k, "always", _cuda.panels(op, inputs.mu2))[:2], found)
+    return found, _cuda.select(_cuda.score(op, inputs, every), every, k)
 
 
 def assert_same(found, want):
@@ -201,7 +203,7 @@ def passed_by(search, passed):
 
     def spied(*args):
         search(*args)
-        address, shape = args[7][5][1][:2]
+        address, shape = args[7][6][1][:2]
         passed.append(np.ctypeslib.as_array((ctypes.c_int32 * shape[0]).from_address(address)).max())
 
     return spied
@@ -219,3 +221,27 @@ def test_the_sieve_lets_few_pass(device, monkeypatch):
     assert_same(*both_ways(q, g, "mls", 1))
     # Of 688 rows, the best of 512 being known, not many more than those of a cluster.
     assert 1 <= max(passed) < 60
+
+
+def common(name, n, dim, seed):
+    """Features with a large common mean: of an untrained network, and after a ReLU."""
+    x = torch.from_numpy(np.random.default_rng(seed).standard_normal((n, dim))).float()
+    return 1 + 0.05 * x if name == "untrained" else x.relu() + 3
+
+
+@pytest.mark.parametrize("score", ["mls", "neg_sq_l2", "ppk"])
+@pytest.mark.parametrize("name", ["untrained", "relu"])
+def test_the_sieve_lets_few_pass_of_rows_with_a_common_mean(device, monkeypatch, name, score):
+    """Of which products tell no distance, unless a mean is subtracted before."""
+    size = (common(name, 1200, 128, 1).var(0).mean() / 4).item()
+    q, g = (
+        pe.Point(mu) if score == "neg_sq_l2" else pe.Normal(mu, size * torch.linspace(1, 1.2, len(mu)))
+        for mu in (common(name, 12, 128, 2), common(name, 1200, 128, 1))
+    )
+    planned, passed = plan(q, g, score, detach=True), []
+    op, inputs = planned.pair.op, planned.inputs
+    monkeypatch.setattr(_core, "cuda_search", passed_by(_core.cuda_search, passed))
+    every = torch.arange(len(g)).expand(len(q), len(g))
+    found = _cuda.search(op, inputs, 4, "always", _cuda.panels(op, inputs.mu2))[:2]
+    assert_same(found, _cuda.select(_cuda.score(op, inputs, every), every, 4))
+    assert max(passed) < 100  # of 688 rows; all of them, where none is subtracted

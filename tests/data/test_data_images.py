@@ -1,5 +1,6 @@
 """Pixels that are read when asked for, their corruption and transforms."""
 
+import os
 import pickle
 import re
 import subprocess
@@ -11,7 +12,8 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from peaccel.data.images import ImageRows, centre_crop, crop_sizes
+from peaccel.data._listings import SUFFIXES
+from peaccel.data.images import FORMATS, ImageRows, centre_crop, crop_sizes, unreadable
 from peaccel.data.transforms import (
     BN_INCEPTION,
     FACES,
@@ -56,6 +58,27 @@ def test_a_missing_or_damaged_image_is_named(paths, tmp_path):
             ImageRows([*paths, str(path)])[3]
     with pytest.raises(FileNotFoundError, match=r"gone\.png: no such image"):
         ImageRows([str(tmp_path / "gone.png")])[0]
+
+
+def test_images_are_read_as_the_formats_of_their_suffixes_alone(tmp_path):
+    """Such as one named by another suffix of these, but no drawing that Pillow hands to another program."""
+    assert {Image.registered_extensions()[suffix] for suffix in SUFFIXES} == {*FORMATS}
+    Image.fromarray(np.zeros((5, 4, 3), np.uint8)).save(tmp_path / "photo.jpg", "PNG")
+    assert ImageRows([str(tmp_path / "photo.jpg")])[0].shape == (5, 4, 3)
+    for other in ("EPS", "GIF"):
+        path = str(tmp_path / f"{other}.jpg")
+        Image.fromarray(np.zeros((5, 4, 3), np.uint8)).save(path, other)
+        with pytest.raises(ValueError, match=re.escape(f"{path}: cannot be read as an image")):
+            ImageRows([path])[0]
+        assert unreadable([path], whole=True) == {path: "is no image"}
+
+
+def test_pipes_are_not_waited_for(tmp_path):
+    path = str(tmp_path / "x.png")
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=re.escape(f"{path}: cannot be read as an image (is no regular file)")):
+        ImageRows([path])[0]
+    assert unreadable([path]) == {path: "is no image"}
 
 
 def test_sizes_are_of_the_same_images(paths):

@@ -3,13 +3,20 @@
 import copy
 import pickle
 import re
+import subprocess
 import sys
+from functools import partial
 
 import ml_dtypes
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from items import NUMPY, as_library, to_numpy
+from items import make as items_of
+from torch.utils.data import default_collate
 
 import peaccel as pe
 from peaccel.distributions import NonIsotropicVonMisesFisher as NIVMF
@@ -339,12 +346,12 @@ REFUSED = {
     TypeError: [
         ("Normal: var is a torch tensor on cpu, expected a numpy array like mu", lambda: Normal(M, T)),
         ("Scaled: scale is a numpy array, expected a torch tensor on cpu like mu", lambda: Scaled(T, V)),
-        ("Point: mu must be a numpy array or a torch tensor, got str", lambda: Point("mu.npy")),
+        ("Point: mu is text, such as 'mu.npy', expected numbers", lambda: Point("mu.npy")),
         ("Normal: var must be a numpy array or a torch tensor, got dict", lambda: Normal(M, {"var": V})),
-        ("Point: mu must be a numpy array or a torch tensor, got list", lambda: Point([[1, 2], [3]])),
+        ("Point: mu must be a numpy array or a torch tensor, got list", lambda: Point([{1: 2}])),
         ("Point: mu: expected an array, got a distribution, Point(N=8, D=256", lambda: Point(Point(M))),
         ("Point: mu is a masked array, expected a plain one", lambda: Point(np.ma.masked_greater(M, 2))),
-        ("Normal: var must be a numpy array or a torch tensor, got str", lambda: Normal(M, "0.1")),
+        ("Normal: var is text, such as '0.1', expected numbers", lambda: Normal(M, "0.1")),
         ("Normal: index is (0, 1), expected rows alone; a list of several", lambda: Normal(M, V)[0, 1]),
         (f"{ANY_INDEX}, got bool", lambda: Point(M)[True]),
         (f"{ANY_INDEX}, got float64", lambda: Point(M)[[0.5]]),
@@ -381,6 +388,7 @@ def spoil(array, row, value):
     return array
 
 
+REMEDY = "divide mu by its length; d.truncate(dim) cuts dimensions"
 BAD_VALUES = {
     "Point: mu is not finite in row 5": (Point, spoil(M, 5, np.nan)),
     "Point: mu is not finite in row 2": (Point, spoil(M, (2, 7), -np.inf)),
@@ -399,9 +407,17 @@ BAD_VALUES = {
         spoil(M, 3, 0),
     ),
     "Scaled: scale is negative in row 7": (Scaled, UNIT, spoil(V, 7, -64)),
-    "VonMisesFisher: mu in row 4 has length 1.414, expected 1 within 0.001": (VMF, spoil(UNIT, (4, 100), 1), V),
-    "NonIsotropicVonMisesFisher: mu in row 2 has length 0, expected 1 within 0.001": (NIVMF, spoil(UNIT, 2, 0), M),
-    "Scaled: mu in row 3 has length 1.002, expected 1 within 0.001": (Scaled, spoil(UNIT, (3, 3), 1.002), V),
+    f"VonMisesFisher: mu in row 4 has length 1.414, expected 1 within 0.001: {REMEDY}": (
+        VMF,
+        spoil(UNIT, (4, 100), 1),
+        V,
+    ),
+    f"NonIsotropicVonMisesFisher: mu in row 2 has length 0, expected 1 within 0.001: {REMEDY}": (
+        NIVMF,
+        spoil(UNIT, 2, 0),
+        M,
+    ),
+    f"Scaled: mu in row 3 has length 1.002, expected 1 within 0.001: {REMEDY}": (Scaled, spoil(UNIT, (3, 3), 1.002), V),
 }
 
 
@@ -414,12 +430,22 @@ def test_validate_names_the_first_bad_row(message, case, library):
         d.validate()
 
 
-RETRIEVED = {
-    "prepare": lambda q, g: pe.prepare(g),
+def first(q):
+    """The first item as the only candidate of each query."""
+    return np.zeros((len(q), 1), int) if isinstance(q.mu, np.ndarray) else torch.zeros(len(q), 1, dtype=torch.int64)
+
+
+RANKED = {
     "search": lambda q, g: pe.search(q, g, 1),
-    "rerank": lambda q, g: pe.rerank(
-        q, g, (0 * q.mu[:, :1]).astype(int) if isinstance(q.mu, np.ndarray) else 0 * q.mu[:, :1].long(), 1
-    ),
+    "search of a prepared gallery": lambda q, g: pe.search(q, pe.prepare(g), 1),
+    "rerank": lambda q, g: pe.rerank(q, g, first(q), 1),
+    "search_above": lambda q, g: pe.search_above(q, g, 0.0),
+}
+RETRIEVED = RANKED | {
+    "prepare": lambda q, g: pe.prepare(g),
+    "paired": lambda q, g: pe.paired(g, g),
+    "pairwise": pe.pairwise,
+    "rescore": lambda q, g: pe.rescore(q, g, first(q)),
     "FaissReranker": lambda q, g: pe.FaissReranker.build(g, "Flat").search(q, 1),
 }
 MEASURED = {
@@ -442,6 +468,7 @@ def test_retrieval_and_measures_refuse_logarithms_of_variances(call, library):
     good = Normal(log_var.mu, -log_var.var)
     many = Normal(*(np.repeat(x, 40, 0) if library == "numpy" else x.repeat_interleave(40, 0) for x in log_var.arrays))
     many.var[:300] *= -1
+    call(good, many[:300])
     for bad, row in ((log_var, 0), (many, 300)):
         with pytest.raises(
             ValueError, match=f"^Normal: var is negative in row {row}: a variance is expected, not its log"
@@ -449,18 +476,219 @@ def test_retrieval_and_measures_refuse_logarithms_of_variances(call, library):
             call(good, bad)
     with pytest.raises(ValueError, match=r"^VonMisesFisher: kappa is negative in row 0$"):
         call(kappa, kappa)
-    assert np.isnan(to_numpy(pe.pairwise(good, log_var))).all()
 
 
 @each_library
-def test_queries_are_looked_at_too_and_nan_stays_nan(library):
+@pytest.mark.parametrize("call", LOOKING.values(), ids=LOOKING)
+def test_directions_that_are_not_of_unit_length_are_refused(call, library):
+    """In every dtype; what rounding does to a direction passes, and so does a dead feature, a row of zeros."""
+    for dtype in ("float16", "bfloat16", "float32", "float64") if library == "torch" else ("float16", "float32"):
+        mu, kappa = np.full((8, 64), 0.125), as_library(V, library, dtype)
+        mu[1] = 0
+        good = VMF(as_library(mu, library, dtype), kappa)
+        call(good, good)
+        for bad, length in ((VMF(3 * good.mu, kappa), "3"), (VMF(good.mu[:, :16], kappa), "0.5")):
+            message = f"VonMisesFisher: mu in row 0 has length {length}, expected 1 within 0.01: {REMEDY}"
+            with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+                call(bad, bad)
+
+
+@pytest.mark.parametrize("kind", ["vmf", "nivmf", "scaled"])
+def test_every_kind_of_direction_is_looked_at_and_gradients_do_not_hide_it(kind):
+    d = items_of(kind, 200, 6, library="torch")
+    raw = type(d)((d.mu * 2).requires_grad_(), *d.arrays[1:])
+    call = {"vmf": pe.paired, "nivmf": lambda d, _: pe.log_prob(d, d.mu), "scaled": partial(pe.paired, score="cosine")}
+    with pytest.raises(ValueError, match=r"mu in row 0 has length 2, expected 1 within 0\.01"):
+        call[kind](raw, raw)
+
+
+def test_directions_rounded_to_bfloat16_pass_in_float32():
+    """As under autocast, where a network normalises in bfloat16 and what follows computes in float32."""
+    x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    mu = (x / x.norm(dim=1, keepdim=True)).float()
+    assert (mu.norm(dim=1) - 1).abs().max() > 1e-3
+    d = VMF(mu, torch.ones(64))
+    pe.search(d, d, 1)
+
+
+@each_library
+def test_queries_are_looked_at_too_and_items_of_nan_stay_nan(library):
     good, bad = (
         Normal(as_library(M, library, "float32"), as_library(sign * M, library, "float32")) for sign in (1, -1)
     )
-    for call in (RETRIEVED["search"], RETRIEVED["rerank"], RETRIEVED["FaissReranker"]):
+    for call in (*RANKED.values(), RETRIEVED["FaissReranker"]):
         with pytest.raises(ValueError, match=r"^Normal: var is negative in row 0"):
             call(bad, good)
     assert np.isnan(to_numpy(pe.search(good, Normal(good.mu, np.nan * good.var), 1).scores)).all()
+
+
+@each_library
+@pytest.mark.parametrize("call", (*RANKED.values(), lambda q, g: pe.search(q, [g, g], 1)), ids=(*RANKED, "blocks"))
+def test_queries_that_are_not_finite_are_counted_and_named(call, library):
+    """Any item would be the best for them; verbs that give a score for each pair give NaN."""
+    mu, var = np.ones((10, 4), np.float32), np.ones(10, np.float32)
+    gallery = Normal(as_library(mu, library, "float32"), as_library(var, library, "float32"))
+    mu[[2, 7], 1], mu[4, 0], var[9] = np.nan, -np.inf, np.nan
+    queries = Normal(as_library(mu, library, "float32"), as_library(var, library, "float32"))
+    with pytest.raises(
+        ValueError, match=r"^mls: queries: 4 of 10 rows are not finite, first 2, 4, 7; leave these out$"
+    ):
+        call(queries, gallery)
+    assert np.isnan(to_numpy(pe.pairwise(queries, gallery)))[[2, 7, 9]].all()
+    sure = VMF(gallery.mu / 2, gallery.var * np.inf)  # an exact copy, and a sum of halves beyond their range
+    call(sure, sure)
+    large = Point(as_library(np.full((4, 9), 3e4), library, "float16"))
+    call(large, large)
+
+
+# -- torch's containers ------------------------------------------------------------------------------------------------
+
+
+@each_kind
+def test_torchs_containers_know_distributions(kind, tmp_path):
+    d = make(kind, library="torch")
+    for items in (d, make(kind)):
+        batch = default_collate([{"d": items[i], "label": i} for i in range(5)])
+        assert same(batch["d"], d) and batch["d"].home == d.home and batch["label"].tolist() == [0, 1, 2, 3, 4]
+    doubled = torch.utils._pytree.tree_map(lambda x: 2 * x, {"d": d})["d"]
+    assert torch.equal(doubled.mu, 2 * d.mu) and type(doubled) is type(d)
+    leaves, spec = torch.utils._pytree.tree_flatten([d, 1])
+    assert len(leaves) == len(d.arrays) + 1 and same(torch.utils._pytree.tree_unflatten(leaves, spec)[0], d)
+    torch.utils._pytree.tree_unflatten([object()] * len(leaves), spec)  # as torch itself does to walk a tree
+    torch.save({"d": d}, tmp_path / "d.pt")
+    assert same(torch.load(tmp_path / "d.pt", weights_only=True)["d"], d)
+
+
+def test_a_variance_for_all_items_is_read_without_running_code(tmp_path):
+    torch.save(Normal(torch.ones(3, 2), 0.5), tmp_path / "d.pt")
+    assert torch.load(tmp_path / "d.pt", weights_only=True).common_parameter().tolist() == [0.5]
+
+
+def test_torch_that_is_imported_later_knows_distributions_with_the_first_tensor():
+    code = """
+import peaccel as pe, sys
+assert "torch" not in sys.modules
+import torch
+d = pe.Point(torch.eye(2))
+print(len(torch.utils.data.default_collate([d, d])))
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout == "4\n"
+
+
+@each_library
+@each_kind
+def test_copies_and_moves(kind, library):
+    d = make(kind, library=library)
+    copy = d.clone()
+    assert same(copy, d) and copy.mu is not d.mu and same(d.cpu(), d)
+    copy.mu[:] = 0
+    assert not same(copy, d)
+    for device in (None, 0, "cuda:0"):
+        if library == "numpy" or not torch.cuda.is_available():
+            with pytest.raises(ValueError, match=r"expected float16|not a dtype or device"):
+                d.cuda(device)
+
+
+# -- truncate ----------------------------------------------------------------------------------------------------------
+
+
+@each_library
+@each_kind
+def test_truncate_cuts_every_kind(kind, library):
+    d = items_of(kind, 20, 6, library=library)
+    cut = d.truncate(4)
+    assert (type(cut), cut.kind, cut.dim, cut.home) == (type(d), d.kind, 4, d.home) and d.truncate(6).dim == 6
+    mu, *others = map(to_numpy, d.arrays)
+    if kind in ("vmf", "nivmf", "scaled"):
+        cut.validate()
+        length = np.linalg.norm(mu[:, :4], axis=1, keepdims=True)
+        np.testing.assert_allclose(to_numpy(cut.mu), mu[:, :4] / length, rtol=1e-15)
+        left = length if kind == "scaled" else length**2
+        expected = others[0][:, :4] * left if kind == "nivmf" else others[0] * left[:, 0]
+        np.testing.assert_allclose(to_numpy(cut.arrays[1]), expected, rtol=1e-15)
+        if kind != "nivmf":
+            np.testing.assert_allclose(to_numpy(d.truncate(6).arrays[1]), others[0], rtol=1e-12)
+    else:
+        np.testing.assert_array_equal(to_numpy(cut.mu), mu[:, :4])
+        for x, y in zip(cut.arrays[1:], others, strict=True):
+            np.testing.assert_array_equal(to_numpy(x), y[:, :4] if y.ndim == 2 else y)
+
+
+def test_the_concentration_of_a_cut_direction_is_that_of_cut_draws():
+    for dim, kept, kappa in ((64, 16, 100.0), (256, 64, 1000.0), (8, 4, 20.0)):
+        d = VMF(items_of("vmf", 1, dim).mu, np.full(1, kappa))
+        z = pe.sample(d, 20000, seed=0)[:, 0, :kept]
+        fitted = pe.fit_vmf(z / np.linalg.norm(z, axis=1, keepdims=True))
+        # What normals in place of vMF leave out is of order D / kappa; 20,000 draws tell kappa within 2 %.
+        np.testing.assert_allclose(d.truncate(kept).kappa, fitted.kappa, rtol=0.12)
+
+
+def test_truncate_keeps_what_is_common_and_halves_and_gradients_and_names_what_it_cannot():
+    common = Normal(np.ones((5, 3)), [[0.1, 0.2, 0.3]]).truncate(2)
+    np.testing.assert_array_equal(common.common_parameter(), [[0.1, 0.2]])
+    half = items_of("vmf", 9, 64, dtype="float16")
+    assert half.truncate(16).validate().home == half.home
+    x = torch.randn(3, 4, requires_grad=True)
+    VMF(x / x.norm(dim=1, keepdim=True), torch.ones(3)).truncate(2).kappa.sum().backward()
+    assert x.grad.any()
+    for dim, message in ((1, "dim is 1, expected 2 .. 64"), (65, "dim is 65, expected 2 .. 64")):
+        with pytest.raises(ValueError, match=f"^VonMisesFisher.truncate: {message}$"):
+            half.truncate(dim)
+    with pytest.raises(TypeError, match="dim must be an integer, got float"):
+        half.truncate(4.0)
+
+
+def of_arrays(rows):
+    return [row if row is None else np.asarray(row) for row in rows]
+
+
+COLUMNS = {
+    "pandas, lists": lambda rows: pd.Series(rows),
+    "pandas, arrays": lambda rows: pd.Series(of_arrays(rows)),
+    "pandas, Arrow": lambda rows: pd.Series(rows, dtype=pd.ArrowDtype(pa.list_(pa.float64()))),
+    "Polars, lists": lambda rows: pl.Series(rows),
+    "Polars, arrays": lambda rows: pl.Series(rows, dtype=pl.Array(pl.Float64, 2)),
+    "Arrow, lists": lambda rows: pa.array(rows),
+    "Arrow, chunks": lambda rows: pa.chunked_array([rows]),
+    "Arrow, arrays": lambda rows: pa.array(rows, pa.list_(pa.float64(), 2)),
+    "objects": lambda rows: np.array([*of_arrays(rows), None], object)[:-1],
+    "lists": list,
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+def test_columns_of_rows_are_taken_and_what_is_missing_in_them_is_refused_by_row(column):
+    rows = [[0.6, 0.8], [1.0, 0.0], [0.0, 1.0]]
+    np.testing.assert_array_equal(Normal(column(rows), column(rows)).var, rows)
+    for make in (Point, lambda x: Normal(np.ones((3, 2)), x), lambda x: VMF(x, [1, 2, 3])):
+        with pytest.raises(ValueError, match=r": (mu|var) is (None|nan|<NA>) in row 1, expected a number$"):
+            make(column([rows[0], None, rows[2]]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ([[1.0, 2, 3], [1, 2]], ValueError, "Point: mu has 2 numbers in row 1, expected 3"),
+        (COLUMNS["objects"]([[1.0, 2, 3], [1, 2]]), ValueError, "Point: mu has 2 numbers in row 1, expected 3"),
+        ([[0.1, 1], [pd.NA, 0.4]], ValueError, "Point: mu is <NA> in row 1, expected a number"),
+        ([[0.1, 1], [0.4, None]], ValueError, "Point: mu is None in row 1, expected a number"),
+        (pd.Series([[0.1, 1], [0.4, None]]), ValueError, "Point: mu is None in row 1, expected a number"),
+        ([[1, [2]], [3, 4]], ValueError, "Point: mu is [2] in row 0, expected a number"),
+        (["[1,2,3]", "[4,5,6]"], TypeError, "Point: mu is text, such as '[1,2,3]', expected numbers"),
+    ],
+)
+def test_rows_that_are_no_numbers_are_named(rows, error, message):
+    with pytest.raises(error, match="^" + re.escape(message) + "$"):
+        Point(rows)
+
+
+@pytest.mark.parametrize("column", [list, pa.array, pl.Series])
+def test_a_number_that_is_missing_is_refused_by_row(column):
+    np.testing.assert_array_equal(Normal(np.ones((2, 3)), column([0.1, 0.2])).var, [0.1, 0.2])
+    for make in (lambda x: Normal(np.ones((2, 3)), x), lambda x: VMF(UNIT[:2], x), lambda x: Scaled(UNIT[:2], x)):
+        with pytest.raises(ValueError, match=r": (var|kappa|scale) is None in row 1, expected a number$"):
+            make(column([0.1, None]))
 
 
 def test_validate_counts_rows_over_its_blocks():

@@ -71,7 +71,7 @@ SEEDED = {
     "limit_false_matches": lambda: pe.limit_false_matches([0.1, 0.2], 0.1, groups=[0, 1], seed=-1),
     "choose_pair_threshold": lambda: pe.choose_pair_threshold([0.1, 0.2], [1, 0], seed=-1),
     "tar_at_far": lambda: pe.metrics.tar_at_far([0.1, 0.2], [0, 1], 0.1, seed=-1),
-    "equal_error": lambda: pe.metrics.equal_error([0.1, 0.2], [0, 1], seed=-1),
+    "equal_error_rate": lambda: pe.metrics.equal_error_rate([0.1, 0.2], [0, 1], seed=-1),
     "detection_cost": lambda: pe.metrics.detection_cost([0.1, 0.2], [0, 1], 0.1, seed=-1),
     "reject_verification": lambda: pe.metrics.reject_verification([0.1, 0.2], [0, 1], [1, 2], 0.1, seed=-1),
     "random_confidence": lambda: pe.metrics.random_confidence(3, seed=-1),

@@ -43,17 +43,17 @@ def test_numbers_are_those_of_a_loop_over_items_that_nothing_was_fitted_to():
     other, of_other = d[~judged], labels[~judged]
     first, second = np.triu_indices(120, 1)
     pairs, same = np.stack([first, second], 1), of_other[first] == of_other[second]
-    calibrate, prior = pe.calibrate(other, pairs, same), pe.fit_prior(other, of_other)
+    calibration, prior = pe.calibrate_variance(other, pairs, same), pe.fit_prior(other, of_other)
     with_prior = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     cosine = first_is_right(half, of_half, "cosine")
     flat = pe.Normal(half.mu, np.tile(half.var.mean(0), (120, 1)))
-    for score, form, shown in (("mls", "raw", half), ("mls", "calibrated", calibrate(half)), ("cosine", "raw", half)):
+    for score, form, shown in (("mls", "raw", half), ("mls", "calibrated", calibration(half)), ("cosine", "raw", half)):
         result = next(s for s in found.scores if (s.score, s.form) == (score, form))
         right = first_is_right(shown, of_half, score)
         assert result.recall_at_1.value == pytest.approx(right.mean())
         assert result.gain.value == pytest.approx(right.mean() - cosine.mean(), abs=1e-12)
     llr = next(s for s in found.scores if s.score == "llr")
-    assert llr.recall_at_1.value == pytest.approx(first_is_right(calibrate(half), of_half, with_prior).mean())
+    assert llr.recall_at_1.value == pytest.approx(first_is_right(calibration(half), of_half, with_prior).mean())
     mls = next(s for s in found.scores if s.name == "mls, raw")
     right = first_is_right(half, of_half, "mls").mean() - first_is_right(flat, of_half, "mls").mean()
     assert mls.worth.value == pytest.approx(right, abs=1e-12)
@@ -254,7 +254,7 @@ def test_means_that_say_nothing_and_equal_uncertainties():
 
 
 def test_intervals_that_hold_all_means_at_once(monkeypatch):
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 400)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 400)
     rng = np.random.default_rng(0)
     at_once, each, widths = [], [], []
     for seed in range(60):

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 from command import run
+from scipy import special
 
 import peaccel as pe
 from peaccel import io, metrics
 from peaccel.evaluation import choose_threshold as choosing_thresholds
-from peaccel.evaluation.compared_confidences import risks, third
+from peaccel.evaluation.compared_confidences import third
 from peaccel.evaluation.threshold_pages import threshold_sections
 from peaccel.fits.records import Calibration
 from peaccel.metrics import Relevance
@@ -61,23 +62,25 @@ def test_thresholds_are_those_of_the_answers_of_a_search(kind, score):
     right = HELD[best.ids[:, 0]] == WHO
     alone = pe.search(novel, gallery, 1, score).scores[:, 0]
     for x in found.results:
+        each = x.per == "query"
         if x.promise == "wrong":
-            equal(x.accept, pe.learn_then_test(best.scores[:, 0], right, WHO, x.target, 0.2, seed=3))
+            units = np.arange(len(WHO)) if each else WHO
+            equal(x.accept, pe.learn_then_test(best.scores[:, 0], right, units, x.alpha, 0.2, seed=3))
         else:
-            equal(x.accept, pe.limit_false_matches(alone, x.target, 0.2, NOVEL, seed=3))
+            equal(x.accept, pe.limit_false_matches(alone, x.alpha, 0.2, None if each else NOVEL, seed=3))
         accepted = x.accept(best.scores[:, 0])
         assert (x.threshold, x.tested) == (x.accept.threshold, x.accept.number)
         assert (x.accepted, x.found) == (accepted.mean(), (accepted & right).mean())
         assert x.false == x.accept(alone).mean()
         assert math.isnan(x.wrong) if not accepted.any() else x.wrong == (~right[accepted]).mean()
     equal(found.accept, pe.learn_then_test(best.scores[:, 0], right, WHO, 0.07, 0.2, seed=3))
-    assert found.chosen.target == 0.07 and 0 < found.chosen.accepted < 1
+    assert found.chosen.alpha == 0.07 and 0 < found.chosen.accepted < 1
     # It is applied in the dtype of the scores: what lies just below is refused.
     kept = found.accept(pe.search(queries, gallery, 1, score))
     assert ((kept.ids[:, 0] >= 0) == found.accept(best.scores[:, 0])).all()
     limit = pe.choose_threshold(*given, fpir=0.07, novel=novel)
     equal(limit.accept, pe.limit_false_matches(alone, 0.07, 0.1))
-    assert limit.other_units is None and limit.asked == ("fpir", 0.07)
+    assert limit.other_classes is None and limit.asked == ("fpir", 0.07)
 
 
 def test_queries_without_a_right_item_are_wrong_and_are_searches_without_a_mate():
@@ -87,10 +90,10 @@ def test_queries_without_a_right_item_are_wrong_and_are_searches_without_a_mate(
     found = pe.choose_threshold(queries, gallery[np.flatnonzero(kept)], (WHO, of_gallery), fpir=0.2)
     best = pe.search(queries, gallery[np.flatnonzero(kept)], 1, "cosine")
     mated, right = WHO < 150, of_gallery[best.ids[:, 0]] == WHO
-    assert (found.items, found.matches, found.others, found.other_units) == (660, 450, 210, 70)
+    assert (found.items, found.matches, found.others, found.other_classes) == (660, 450, 210, 70)
     equal(found.accept, pe.limit_false_matches(best.scores[~mated, 0], 0.2, 0.1, WHO[~mated]))
     x = next(x for x in found.results if x.promise == "wrong")
-    equal(x.accept, pe.learn_then_test(best.scores[:, 0], right, WHO, x.target))
+    equal(x.accept, pe.learn_then_test(best.scores[:, 0], right, WHO, x.alpha))
     errors = metrics.open_set(metrics.mate_scores(best.scores[mated], right[mated, None]), best.scores[~mated, 0])
     at = errors.at_threshold(found.chosen.threshold)
     assert (found.chosen.false, 1 - found.chosen.found) == pytest.approx((at.fpir, at.fnir))
@@ -124,13 +127,13 @@ def test_thresholds_of_pairs_are_those_of_their_scores(grouped):
     assert found.grouping == ("groups" if grouped else "pairs") and found.of_pairs
     for x in found.results:
         if x.promise == "wrong":
-            equal(x.accept, pe.learn_then_test(scores, match, units, x.target, 0.2, seed=3))
+            equal(x.accept, pe.learn_then_test(scores, match, units, x.alpha, 0.2, seed=3))
         else:
             of = None if groups is None else groups[~match]
-            equal(x.accept, pe.limit_false_matches(scores[~match], x.target, 0.2, of, seed=3))
+            equal(x.accept, pe.limit_false_matches(scores[~match], x.alpha, 0.2, of, seed=3))
         accepted = x.accept(scores)
         assert (x.found, x.false) == (accepted[match].mean(), accepted[~match].mean())
-    assert found.chosen.target == 0.03
+    assert found.chosen.alpha == 0.03
     again = pe.choose_pair_threshold(torch.tensor(scores), match.tolist(), groups, far=0.03, delta=0.2, seed=3)
     equal(again.accept, pe.limit_false_matches(scores[~match], 0.03, 0.2, None if groups is None else groups[~match],
                                                seed=3))  # fmt: skip
@@ -141,6 +144,10 @@ def test_the_curve_of_risk_is_that_of_all_thresholds():
     found = pe.choose_pair_threshold(scores, match)
     assert found.coverage == ((0.2, 0), (0.6, 1 / 3), (0.8, 0.5), (1, 0.4)) and found.chosen is found.accept is None
     assert found.counts.keys() == {"pairs that match", "pairs that do not"}
+    bound = [1 - 0.1, *(special.betaincinv(e + 1, n - e, 0.9) for n, e in ((3, 1), (4, 2), (5, 2)))]
+    assert [x for _, x in found.bound] == pytest.approx(bound) and [x for x, _ in found.bound] == [0.2, 0.6, 0.8, 1]
+    grouped = pe.choose_pair_threshold(np.array([3.0, 2, 1, 0]), np.array([1, 1, 1, 0]), np.array([0, 0, 0, 1]))
+    assert grouped.coverage[-1] == (1, 0.5)  # each group counts once
     assert dict(found.trade_off) == {0: 2 / 3, 0.5: 1 / 3, 1: 0}
 
 
@@ -163,21 +170,25 @@ def test_a_threshold_says_what_it_keeps_what_remains_and_what_was_counted():
         f"wrong, with a certainty of 90 %. Of these 660 queries {kept.sum()} are answered, "
         f"{(kept & ~right).sum()} of them wrongly; of the 660 that have a right item {(kept & right).sum()} are given "
         f"it; of 200 searches without a mate {false} return something. One query of each of 220 classes was tested, "
-        "since those of one are right or wrong together: each counts alike, however many it has."
+        "since queries of one are right or wrong together. The promise is of new classes, each counting once. Per "
+        "query, of queries drawn as these were with the same classes in the same shares, a threshold of T keeps it and "
+        f"answers {100 * found.per_query.accepted:.1f} %."
     )
-    assert said(pe.choose_threshold(*given, fpir=0.05, novel=novel)).endswith(
-        "Searches without a mate are taken as independent: where several are of one person, say so by their labels "
-        "(novel_labels)."
-    )
+    assert (
+        "Searches without a mate are taken as independent: where several share an item or a person, the promise may be "
+        "broken; name these by novel_labels."
+    ) in said(pe.choose_threshold(*given, fpir=0.05, novel=novel))
     few = pe.choose_threshold(*given, fpir=0.05, novel=novel, novel_labels=NOVEL, delta=0.05)
     assert said(few) == (
         "No threshold can be promised to keep this: at most 5 % of searches without a mate return anything, with a "
         "certainty of 95 %. It takes at least 59 classes of searches without a mate, and there are 40: 19 more. One "
-        "search of each of 40 classes without a mate was tested, since those of one are right or wrong together: each "
-        "counts alike, however many it has."
+        "search of each of 40 classes of searches without a mate was tested, since searches of one are right or wrong "
+        "together. The promise is of new classes, each counting once. Per query, of queries drawn as these were with "
+        "the same classes in the same shares, a threshold of T keeps it and answers "
+        f"{100 * few.per_query.accepted:.1f} %."
     )
-    assert few.chosen.missing == "19 more" and few.accept.missing == 19
-    assert str(few).endswith(few.sentence()) and "  19 more\n" in str(few)
+    assert few.chosen.missing == few.accept.missing == 19
+    assert str(few).endswith(few.sentence()) and "  19\n" in str(few)
 
 
 def test_pairs_without_groups_are_said_to_be_taken_as_independent():
@@ -185,23 +196,22 @@ def test_pairs_without_groups_are_said_to_be_taken_as_independent():
     scores = np.random.default_rng(0).normal(size=4000) + 3 * match
     alone = pe.choose_pair_threshold(scores, match, wrong=0.01)
     assert "at most 1 % of the accepted pairs do not match (a precision of 99 %), with" in alone.sentence()
-    assert "so that pairs are taken as independent" in alone.sentence()
+    assert "Pairs are taken as independent: where several share an item or a person, the" in alone.sentence()
     grouped = pe.choose_pair_threshold(scores, match, np.arange(4000) // 4, far=0.05)
     assert "at most 5 % of the pairs that do not match are accepted, with" in grouped.sentence()
-    last = "One pair of each of 1000 groups was tested, since pairs of a group may be wrong together."
+    last = "since pairs of one are right or wrong together. The promise is of new groups, each counting once."
     assert grouped.sentence().endswith(last)
 
 
 @pytest.mark.parametrize(
     ("count", "wrong_of_surest", "says"),
     [
-        (100, 0.0, "It takes at least 230 pairs, and there are 100: 130 more if the surest are all right, and about "),
-        (229, 0.0, "It takes at least 230 pairs, and there are 229: 1 more if the surest are all right, and about "),
-        (100, 0.5, "It takes at least 230 pairs, and there are 100: 130 more; but more than 1 % of the surest tenth "
-         "are wrong, and of every greater part. More labels will not do: it takes the score of another model, or "),
-        (1000, 0.5, "There are 1000 pairs, of which 230 would do were all answers right; but more than "),
-        (1000, 0.005, "There are 1000 pairs, of which 230 would do were all answers right; there are too many wrong "
-         "ones, and about "),
+        (100, 0.0, "It takes at least 230 pairs, and there are 100: about "),
+        (229, 0.0, "It takes at least 230 pairs, and there are 229: about "),
+        (100, 0.5, "It takes at least 230 pairs, and there are 100; but more than 1 % of the surest tenth are wrong, "
+         "and of every greater part."),
+        (1000, 0.5, "There are 1000 pairs, and 230 would do were all answers right; but more than "),
+        (1000, 0.005, "There are 1000 pairs, and 230 would do were all answers right: about "),
     ],
 )  # fmt: skip
 def test_where_nothing_can_be_promised_it_is_said_what_is_missing(count, wrong_of_surest, says):
@@ -211,8 +221,7 @@ def test_where_nothing_can_be_promised_it_is_said_what_is_missing(count, wrong_o
     match = np.where(place < count / 2, place % every != every // 2, place % 2 == 0)
     found = pe.choose_pair_threshold(scores, match, wrong=0.01)
     assert f"with a certainty of 90 %. {says}" in found.sentence() and math.isinf(found.chosen.threshold)
-    assert (found.chosen.perhaps is None) == (wrong_of_surest == 0.5)
-    assert found.chosen.missing == "another score" if wrong_of_surest == 0.5 else found.chosen.missing.endswith(" more")
+    assert (found.chosen.missing is None) == (wrong_of_surest == 0.5) and found.accept.missing == found.chosen.missing
     assert found.chosen.wrong_by_class is None  # each pair is taken as independent
 
 
@@ -226,23 +235,21 @@ def test_the_share_of_wrong_answers_is_said_by_query_and_by_class():
     assert x.wrong_by_class == pytest.approx(np.divide(*np.sum(parts, 0)[::-1]))
     assert x.wrong > 0.4 and x.wrong_by_class < 0.03 and "wrong by class %" in str(found)
     shares = (
-        f"({100 * x.wrong:.1f} %; {100 * x.wrong_by_class:.1f} % where each of the groups counts alike, as in the pro"
+        f"({100 * x.wrong:.1f} %; {100 * x.wrong_by_class:.1f} % where each of the groups counts once, as in the prom"
     )
     assert shares in found.sentence()
 
 
 def test_labels_that_are_out_of_reach_are_not_asked_for():
-    match = np.arange(1000) % 150 != 75
-    found = pe.choose_pair_threshold(np.arange(1000, 0, -1.0), match, wrong=0.005)
-    far = replace(found.chosen, perhaps=3_700_000)
-    said = replace(found, results=(far,)).sentence()
-    assert "about 3700000 more if others are like these, which is out of reach. More labels will not do: it tak" in said
-    assert choosing_thresholds._missing("wrong", far.accept, far.perhaps) == "another score"
+    """0.5 % may be wrong, and 0.496 % of the surest are: to show that takes more than 100 times as many."""
+    place = np.arange(2016)
+    found = pe.choose_pair_threshold(np.arange(2016, 0, -1.0), place % 201.6 >= 1, wrong=0.005)
+    assert found.accept.missing is None and "more than 0.5 % of the surest tenth are wrong" in found.sentence()
 
 
 def test_as_many_more_as_are_perhaps_missing_often_find_a_threshold():
     """A guess from the labels themselves, which is no promise: it is to be of the right size."""
-    found, guesses, one = [], [], choosing_thresholds
+    found, guesses = [], []
     for seed in range(60):
         rng = np.random.default_rng(seed)
 
@@ -250,12 +257,68 @@ def test_as_many_more_as_are_perhaps_missing_often_find_a_threshold():
             z = rng.normal(size=n)
             return z, rng.random(n) < 1 / (1 + np.exp(-(0.6 + 2.2 * z)))
 
-        scores, right = drawn(100)
-        refused = pe.learn_then_test(scores, right, np.arange(100), 0.1).accepted == 0
-        if refused and (more := one._perhaps(risks(scores, right), 0.1, 0.1, 100)) is not None:
-            guesses.append(more)
-            found.append(pe.learn_then_test(*drawn(100 + more), np.arange(100 + more), 0.1).accepted > 0)
+        first = pe.learn_then_test(*drawn(100), np.arange(100), 0.1)
+        if first.missing:
+            guesses.append(first.missing)
+            more = 100 + first.missing
+            found.append(pe.learn_then_test(*drawn(more), np.arange(more), 0.1).accepted > 0)
     assert len(found) > 20 and 0.4 < np.mean(found) < 0.95 and 20 < np.median(guesses) < 400
+
+
+# -- units -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_unit_of_a_promise_is_named_or_both_are_shown():
+    d, who = embed(WHO, 3), WHO
+    both = pe.choose_threshold(d, None, who, wrong=0.1)
+    per_class, per_query = (pe.choose_threshold(d, None, who, wrong=0.1, per=per) for per in ("class", "query"))
+    assert both.chosen == per_class.chosen and both.per_query == per_query.chosen and per_class.per_query is None
+    assert [x.per for x in both.results[:2]] == ["class", "query"] and both.accept == per_class.accept
+    assert per_query.chosen.tested == len(d) and per_class.chosen.tested == 220
+    assert "drawn as these were, with the same classes in the same shares" in per_query.sentence()
+    alone = pe.choose_threshold(d[:40], None, np.arange(40) // 2, wrong=0.5)
+    assert {x.per for x in alone.results} == {"class", "query"}
+    scores = pe.choose_pair_threshold(np.arange(9.0), np.arange(9) % 2).results
+    assert {x.per for x in scores} == {"pair"}
+
+
+def test_groups_take_the_place_of_classes():
+    d, days = embed(WHO, 3), np.random.default_rng(0).permutation(len(WHO)) // 4
+    found = pe.choose_threshold(d, None, WHO, wrong=0.1, groups=days, seed=2)
+    best = pe.search(d, d, 2, "cosine")
+    first = (best.ids[:, 0] == np.arange(len(WHO))).astype(int)
+    scores, ids = (x[np.arange(len(WHO)), first] for x in best)
+    equal(found.accept, pe.learn_then_test(scores, WHO[ids] == WHO, days, 0.1, seed=2))
+    assert {x.per for x in found.results} == {"group"} and "One query of each of 165 groups was" in found.sentence()
+    with pytest.raises(ValueError, match=r"^choose_threshold: per is 'query' beside groups, expected one of them"):
+        pe.choose_threshold(d, None, WHO, groups=days, per="query")
+    with pytest.raises(ValueError, match=r"^choose_threshold: per is 'item', expected 'class' or 'query'"):
+        pe.choose_threshold(d, None, WHO, per="item")
+
+
+def test_per_query_few_classes_of_many_queries_have_a_threshold():
+    """Of 30 topics nothing can be said of new ones at 2 %; of the same topics, asked again, it can."""
+    rng = np.random.default_rng(0)
+    who = rng.choice(30, 3000, p=rng.dirichlet(np.ones(30)))
+    d = pe.Point(CENTRES[who] + rng.choice([0.5, 3.0], (3000, 1), p=[0.9, 0.1]) * rng.normal(size=(3000, DIM)))
+    found = pe.choose_threshold(d, None, who, wrong=0.02)
+    assert found.accept.accepted == 0 and "Per query, of queries drawn as these were with the same" in found.sentence()
+    again = rng.choice(30, 3000, p=np.bincount(who, minlength=30) / 3000)
+    new = pe.Point(CENTRES[again] + rng.choice([0.5, 3.0], (3000, 1), p=[0.9, 0.1]) * rng.normal(size=(3000, DIM)))
+    best = pe.search(new, d, 1, "cosine")
+    kept = found.per_query.accept(best.scores[:, 0])
+    assert kept.mean() > 0.7 and (who[best.ids[kept, 0]] != again[kept]).mean() < 0.02
+
+
+def test_tables_show_no_stricter_row_that_accepts_more():
+    scores = np.arange(1000, 0, -1.0)
+    found = pe.choose_pair_threshold(scores, np.arange(1000) % 40 != 20, wrong=0.05)
+    rows = [x for x in found.results if x.promise == "wrong"]
+    shares = dict(zip((x.alpha for x in rows), (0.9, 0.8, 0.5, 0.6, 0.4, 0.7, 0.1), strict=True))
+    made = replace(found, results=tuple(replace(x, accepted=shares[x.alpha]) for x in rows))
+    assert [row[0] for row in next(iter(made.tables().values()))[1]] == ["20 %", "10 %", "5 %", "1 %", "0.1 %"]
+    named = replace(made, asked=None).tables()
+    assert [row[0] for row in next(iter(named.values()))[1]] == ["20 %", "10 %", "0.5 %", "0.1 %"]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -266,7 +329,7 @@ S, YES = np.linspace(0, 1, 6), np.array([0, 0, 1, 0, 1, 1])
 REFUSED = [
     (lambda: pe.choose_threshold(POINTS, None, SIX[:5]), "choose_threshold: labels has shape (5,), expected (6,)"),
     (lambda: pe.choose_threshold(POINTS, None, [0.0, 0, 1, 1, np.nan, np.nan]), "choose_threshold: 2 of the 6 labels"),
-    (lambda: pe.choose_threshold(POINTS, None, np.zeros(6)), "choose_threshold: the queries are of one class"),
+    (lambda: pe.choose_threshold(POINTS, None, np.zeros(6)), "choose_threshold: the queries are of one of the cl"),
     (lambda: pe.choose_threshold(POINTS, None, np.arange(6)), "choose_threshold: no query has an answer"),
     (lambda: pe.choose_threshold(POINTS, None, SIX, wrong=1), "choose_threshold: wrong is 1,"),
     (lambda: pe.choose_threshold(POINTS, None, SIX, delta=0), "choose_threshold: delta is 0,"),
@@ -306,6 +369,7 @@ def test_queries_that_nothing_is_like_are_refused_by_name():
         pe.choose_threshold(pe.Point(far), pe.Point(-far), (SIX[::2], SIX[1::2]), "neg_sq_l2")
 
 
+@pytest.mark.filterwarnings("ignore:evaluate. of .* rankings some end among items of one score")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_exact_copies_of_certain_items_are_accepted_first(dtype):
     """mls of them is infinite; evaluate and choose_score compare them with the others too."""
@@ -646,7 +710,7 @@ def test_the_command_that_is_printed_accepts_by_the_threshold(folder, capsys, li
     assert code == 0, err
     assert out.splitlines()[-1] == f"peaccel search {search} --queries ... --out ..."
     accept, saved = io.read_fit("o/accept.json"), json.loads(Path("o/threshold.json").read_text())
-    chosen = next(x for x in saved["results"] if [x["promise"], x["target"]] == saved["asked"])
+    chosen = next(x for x in saved["results"] if [x["promise"], x["alpha"]] == saved["asked"])
     assert math.isfinite(accept.threshold) and chosen["threshold"] == accept.threshold
     assert "<h2>Risk against coverage</h2>" in Path("o/report.html").read_text()
     assert run(capsys, f"search {search} --queries {others} --out r.npz")[0] == 0
@@ -670,9 +734,9 @@ def test_scored_pairs_end_in_a_line_of_python(folder, capsys):
 def test_the_least_detection_cost_is_chosen_and_kept_without_a_promise(folder, capsys):
     code, out, err = run(capsys, "choose-threshold --pairs pairs.csv --p-target 0.2 --c-miss 3 --out o")
     assert code == 0, err
-    scores, match, _ = io.read_scored_pairs("pairs.csv")
-    cost = metrics.detection_cost(scores, match, 0.2, c_miss=3)
-    point = metrics.equal_error(scores, match)
+    scores, match, groups = io.read_scored_pairs("pairs.csv")
+    cost = metrics.detection_cost(scores, match, 0.2, c_miss=3, clusters=groups)
+    point = metrics.equal_error_rate(scores, match)
     assert io.read_fit("o/accept.json").threshold == cost.threshold
     assert f"Accept pairs that score at least {cost.threshold:.6g}: no threshold costs less on these" in out
     assert "where 20 % of the pairs match, a miss costs 3 and a false acceptance 1" in out
@@ -696,13 +760,36 @@ def test_without_a_target_tables_are_shown_and_without_a_threshold_nothing_is_ac
     code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --out o")
     assert code == 0 and "Name a target" in out and not Path("o/accept.json").exists()
     assert out.count("\n10 % ") == 2
-    Path("o/accept.json").write_text("of an earlier run")
-    assert run(capsys, "choose-threshold --pairs pairs.csv --out o")[0] == 0 and not Path("o/accept.json").exists()
     assert run(capsys, "choose-threshold --pairs pairs.csv --wrong .01% --strict --out o")[0] == 1
+    assert Path("o/accept.json").exists()
+    assert run(capsys, "choose-threshold --pairs pairs.csv --out o")[0] == 0 and not Path("o/accept.json").exists()
     assert run(capsys, "choose-threshold --pairs pairs.csv --wrong 5% --strict --out o")[0] == 0
     code, out, _ = run(capsys, "choose-threshold --pairs pairs.csv --wrong .01% --out o")
     assert code == 0 and out.endswith("o/accept.json accepts nothing\n") and "No threshold can be promised" in out
     assert io.read_fit("o/accept.json").threshold == math.inf
+
+
+@pytest.mark.parametrize("name", ["accept.json", "centre.json"])
+@pytest.mark.parametrize("numbers", [None, "{}", "[", '{"files": 3}', '{"files": ["other.json"]}'])
+def test_files_of_others_in_the_folder_stay(folder, capsys, name, numbers):
+    Path("o").mkdir()
+    Path("o", name).write_text("theirs")
+    if numbers is not None:
+        Path("o/threshold.json").write_text(numbers)
+    before = {path.name: path.read_bytes() for path in Path("o").iterdir()}
+    code, _, err = run(capsys, "choose-threshold --pairs pairs.csv --wrong 5% --out o")
+    what = "which threshold.json does not name as that of an earlier run: choose another folder"
+    assert code == 2 and err == f"peaccel choose-threshold: --out is o, but o/{name} is there, {what}\n"
+    assert {path.name: path.read_bytes() for path in Path("o").iterdir()} == before
+
+
+def test_no_link_in_the_folder_is_written_through(folder, capsys):
+    Path("o").mkdir()
+    Path("theirs").write_text("theirs")
+    Path("o/report.html").symlink_to(Path("theirs").resolve())
+    code, _, err = run(capsys, "choose-threshold --pairs pairs.csv --out o")
+    assert code == 2 and "--out is o, but o/report.html is there, a link: choose another folder" in err
+    assert Path("theirs").read_text() == "theirs"
 
 
 @pytest.mark.parametrize(
@@ -737,6 +824,7 @@ def test_the_command_refuses_in_one_line(folder, capsys, line, message):
     io.write_fit("sided.json", Calibration(2.0, 0.0, "Normal", (0.5, 1.0)))
     Path("o").mkdir()
     Path("o/accept.json").write_text("{}")
+    Path("o/threshold.json").write_text('{"files": ["accept.json"]}')
     code, out, err = run(capsys, f"choose-threshold {line}")
     assert (code, out) == (2, "") and err.startswith(f"peaccel choose-threshold: {message}"), err
     assert err.count("\n") == 1 and Path("o/accept.json").read_text() == "{}"
@@ -769,8 +857,9 @@ def test_pictures_are_of_what_their_headings_say():
     sections = {x.heading: x for x in threshold_sections(found)}
     first, *titles, risk, reliability, errors, scores = sections
     assert titles == list(found.tables()) and sections[first].text == found.sentence()
-    line, *_ = sections[risk].content.axes[0].lines
+    line, bound, *_ = sections[risk].content.axes[0].lines
     assert np.array_equal(line.get_xydata(), 100 * np.array(found.coverage))
+    assert np.array_equal(bound.get_xydata(), 100 * np.array(found.bound))
     points = sections[reliability].content.axes[0].lines[1].get_xydata()
     assert np.array_equal(points, [x[:2] for x in found.calibration]) and sum(x[2] for x in found.calibration) == 660
     curve, point = sections[errors].content.axes[0].lines

@@ -7,7 +7,8 @@ from scipy import special
 import peaccel as pe
 from peaccel.evaluation.answers import Answers
 from peaccel.evaluation.choose_threshold import FEWEST
-from peaccel.evaluation.compared_confidences import JudgedAnswers, best_of, candidates, kinds_of, third
+from peaccel.evaluation.compared_confidences import best_of, candidates, kinds_of, third
+from peaccel.evaluation.promises import WRONG_ANSWERS, JudgedAnswers
 
 ALPHA, DELTA = 0.1, 0.1
 CLASSES = 300
@@ -38,7 +39,11 @@ def population(rng, classes, shape, rounded, unequal):
     if rounded:
         best, second, other = (np.round(x * rounded) / rounded for x in (best, second, other))
     scores = np.stack([best, np.maximum(second, other)], 1)
-    return Answers(np.zeros(len(of), int), scores, scores.dtype, {}, other), of, SHAPES[shape](ease)
+    return (
+        Answers(np.zeros(len(of), int), scores, scores.dtype, {}, np.zeros(len(of)), 0, other),
+        of,
+        SHAPES[shape](ease),
+    )
 
 
 def chosen(answers, of, right, seed):
@@ -46,9 +51,9 @@ def chosen(answers, of, right, seed):
     some = third("", of, seed, FEWEST)
     given = JudgedAnswers(answers.scores[:, 0], right, of, np.ones(len(of), bool), np.empty(0), None)
     tried = candidates("", KINDS, COSINE, answers, None, given, some, None, "")
-    best, _ = best_of(tried, "wrong", ALPHA, some, np.empty(0, bool))
+    best, _ = best_of(tried, WRONG_ANSWERS, ALPHA, some, np.empty(0, bool))
     part = best.judged.part(~some, np.empty(0, bool))
-    return best, pe.learn_then_test(part.scores, part.right, part.units, ALPHA, DELTA, seed)
+    return best, pe.learn_then_test(part.scores, part.right, part.classes, ALPHA, DELTA, seed)
 
 
 def values(best, answers):

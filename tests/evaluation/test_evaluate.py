@@ -126,9 +126,7 @@ def test_there_are_no_pairs_where_one_kind_is_missing():
 
 
 def test_intervals_hold_the_mean_as_often_as_they_say(monkeypatch):
-    monkeypatch.setattr(
-        "peaccel.evaluation.intervals.RESAMPLES", 400
-    )  # enough for a percentile, at a fifth of the time
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 400)  # enough for a percentile, at a fifth of the time
     rng = np.random.default_rng(0)
     held, wide, narrow = [], [], []
     for seed in range(200):
@@ -201,7 +199,7 @@ WRONG = {
         lambda d, y: pe.evaluate(d, None, y, quality=[1.0]),
         "quality has shape (1,), expected (180,) like queries",
     ),
-    "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "score cosine is NaN for some pairs"),
+    "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "180 of 180 rows are not finite"),
     "NaN variance": (
         lambda d, y: pe.evaluate(pe.Normal(d.mu, np.where(y > 0, d.var, np.nan)), None, y, ["cosine"]),
         "queries has an uncertainty that is NaN: see its validate()",
@@ -453,3 +451,42 @@ def test_few_wrong_answers_are_said_to_be_too_few():
     assert str(found.scores[0].best_auroc) == str(found.confidences[0].r_auroc) == "too few"
     figure = pages.calibration({"mls": found.confidences[0].calibration})
     assert "too few are wrong to tell" in figure.axes[0].get_title()
+
+
+def doubled(order, seed=0):
+    """Fifty queries, and a gallery that holds each right item once more under another label, in some order of rows."""
+    rng = np.random.default_rng(seed)
+    centre = rng.normal(size=(50, 16))
+    gallery, of_gallery = np.tile(centre, (2, 1))[order], np.r_[0:50, 100:150][order]
+    queries = pe.Point(centre + 0.1 * rng.normal(size=centre.shape))
+    return queries, pe.Point(gallery), (np.arange(50), of_gallery)
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)], ids=["right first", "wrong first"])
+def test_items_of_one_score_count_by_the_mean_over_their_orders(order):
+    """Recall@1 was 1 or 0 by the order of rows."""
+    found = pe.evaluate(*doubled(order), ("cosine", "neg_sq_l2"), k=2)
+    for result in found.scores:
+        assert (result.recall_at_1.value, result.map_at_r.value, result.recall_at_k["2"]) == (0.5, 0.5, 1)
+        assert 0.2 < result.precision_recall_at_1 < 0.8  # of one draw
+        assert result.gain_at_1.value == 0
+    queries, gallery, labels = doubled(order)
+    ranked = pe.choose_score(queries, labels, gallery=gallery).scores
+    # The other copy is in the half of the classes that is judged of 22 queries of 50.
+    assert {round(x.recall_at_1.value, 10) for x in ranked if x.form == "raw"} == {1 - 0.5 * 22 / 50}
+
+
+def test_rankings_that_end_among_items_of_one_score_are_counted():
+    """Twelve items share the best score of each of 30 queries, and eleven are ranked; of 20 others none do."""
+    rng = np.random.default_rng(0)
+    centre = rng.normal(size=(50, 8))
+    gallery = np.concatenate([np.repeat(centre[:30], 12, 0), centre[30:]])
+    of_gallery = np.concatenate([np.arange(360) + 50, np.arange(30, 50)])
+    of_gallery[11::12][:30] = np.arange(30)  # the right one has the highest row
+    given = pe.Point(centre * 1.5), pe.Point(gallery), (np.arange(50), of_gallery)
+    with pytest.warns(
+        UserWarning, match="^evaluate: of 50 rankings some end among items of one score, 30 by cosine: "
+    ) as told:
+        found = pe.evaluate(*given, "cosine")
+    assert told[0].filename == __file__ and len(told) == 1
+    assert found.scores[0].recall_at_1.value == pytest.approx(20 / 50)

@@ -129,6 +129,52 @@ def test_places_within_a_radius(own):
     assert (apart[together] <= 50).all() and together.sum() > Q and not together.all()
 
 
+def great_circle(a, b):
+    """Metres by the spherical law of haversines, in its textbook form."""
+    (lat1, lon1), (lat2, lon2) = np.radians(a), np.radians(b)
+    h = np.sin((lat2 - lat1) / 2) ** 2 + np.cos(lat1) * np.cos(lat2) * np.sin((lon2 - lon1) / 2) ** 2
+    return 2 * 6_371_008.8 * np.arcsin(np.sqrt(h))
+
+
+@pytest.mark.parametrize(("centre", "radius"), [((52.5, 13.4), 25.0), ((-89.9999, 0), 25.0), ((0.0, 180), 3e6)])
+def test_places_on_the_sphere_within_metres(centre, radius):
+    """Also about a pole, and across the line where longitudes jump by 360."""
+    rng = np.random.default_rng(0)
+    spread = 2 * radius / 111_195  # degrees of latitude
+    at = np.array(centre) + rng.uniform(-spread, spread, (60, 2)) * [1, 1 / np.cos(np.radians(centre[0]))]
+    at[:, 1] = (at[:, 1] + 180) % 360 - 180
+    at[:, 0] = at[:, 0].clip(-90, 90)
+    a, b = at[:20], at[20:]
+    far = np.array([[great_circle(x, y) for y in b] for x in a])
+    assert np.abs(far / radius - 1).min() > 1e-6  # none so near the border that rounding decides
+    found = Relevance.within(a, b, radius, metric="haversine")
+    np.testing.assert_array_equal(np.stack(np.divmod(found.codes, 40), 1), np.argwhere(far <= radius))
+    assert 50 < len(found.codes) < 700
+    together = np.equal.outer(found.clusters, found.gallery_clusters)
+    assert together.any() and (far[together] < 2 * np.sqrt(3) * radius * 1.1).all()  # the diagonal of a cube
+
+
+def test_degrees_are_told_from_metres():
+    """A city in degrees is refused for any radius in metres; metres are not, unless every item is right for all."""
+    rng = np.random.default_rng(0)
+    for centre in ((52.5, 13.4), (-33.9, 151.2), (0.3, -78.5)):
+        city = centre + rng.uniform(-0.1, 0.1, (50, 2))
+        for radius in (5, 25, 100):
+            for gallery in (None, city[::2]):
+                with pytest.raises(
+                    ValueError,
+                    match=r"^Relevance\.within: query_coords and gallery_coords look like degrees, as all of them",
+                ):
+                    Relevance.within(city, gallery, radius)
+            with pytest.raises(ValueError, match="look like degrees"):
+                Relevance.within(city[:5], city[5:], radius)
+        Relevance.within(city, None, 0.001)  # degrees that are said to be so
+    for size, radius in ((300, 25), (50, 5), (20, 1), (26, 25)):
+        Relevance.within(rng.uniform(0, size, (50, 2)), None, radius)
+    Relevance.within(rng.uniform(0, 3, (50, 3)), None, 25)  # in space
+    Relevance.within(rng.uniform(4e5, 4e5 + 3, (50, 2)), None, 25)  # a grid of a country
+
+
 def test_a_part_of_a_part_is_of_the_rows_of_the_whole():
     pairs, labels = Relevance.from_pairs([(7, 2), (6, 9), (8, 1)], 12), as_relation("", np.arange(12) % 3, None)
     for whole in (pairs, labels):
@@ -168,6 +214,15 @@ WRONG = {
     "query": (lambda: Relevance.from_pairs([[3, 1]], 3, 9), "pairs name rows 3..3 of queries, expected 0..2"),
     "gallery": (lambda: Relevance.from_pairs([[0, -1]], 3, 9), "pairs name rows -1..-1 of gallery, expected 0..8"),
     "radius": (lambda: Relevance.within([[0.0, 1.0]], None, 0), "radius is 0, expected a finite number above 0"),
+    "metric": (lambda: Relevance.within([[0.0, 1]], None, 1, metric="havesine"), "did you mean 'haversine'?"),
+    "latitude": (
+        lambda: Relevance.within([[0.0, 1]], [[91.0, 1]], 1, metric="haversine"),
+        "gallery_coords has shape (1, 2) and reaches 91, expected latitudes in [-90, 90]",
+    ),
+    "space in degrees": (
+        lambda: Relevance.within([[0.0, 1, 2]], None, 1, metric="haversine"),
+        "query_coords has shape (1, 3) and reaches 2",
+    ),
     "far": (
         lambda: Relevance.within([[0, 1e200]], None, 1),
         "query_coords and gallery_coords reach 1e+200, expected 1e150",
@@ -239,6 +294,8 @@ def test_the_command_takes_pairs_and_places(folder, capsys, own, places):
         ("--embeddings q.npz --coords at_g.npy --radius 25 --out o", "a Relevance of 50 queries among themselves, exp"),
         ("--embeddings q.npz --coords at_q.npy --radius -1 --out o", "radius is -1.0, expected a finite number above"),
         ("--embeddings q.npz --relevance none.npy --out o", "none.npy: no such file"),
+        ("--embeddings q.npz --relevance own.npy --coords-metric haversine --out o", "is haversine without --radius"),
+        ("--embeddings q.npz --coords at_q.npy --radius 900 --coords-metric haversine --out o", "in [-90, 90]"),
     ],
 )
 def test_the_command_refuses_in_one_line(folder, capsys, line, message):

@@ -55,7 +55,7 @@ def test_every_field_of_a_score_is_that_metric(own):
         assert result.gain_at_1 == mean_interval(right - baseline, classes, seed=SEED)
         assert result.recall_at_k == {str(k): metrics.recall_at_k(ids, *truth, k=k) for k in (3, 7)}
         assert result.roc_auc.value == metrics.roc_auc(together, same)
-        assert result.equal_error_rate.value == metrics.equal_error_rate(together, same)
+        assert result.equal_error_rate.value == metrics.equal_error_rate(together, same).rate
         at = metrics.tar_at_far(together, same, 0.001, resamples=1)
         assert (result.tar_at_far.value, result.attained_far) == (at.tar, at.attained_far)
         assert result.precision_recall_at_1 == metrics.precision_recall_auc_at_1(right[known], best[known, 0])

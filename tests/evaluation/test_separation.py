@@ -8,9 +8,10 @@ import pytest
 import peaccel as pe
 from peaccel import metrics
 from peaccel.evaluation import separation as confidences
-from peaccel.evaluation import verified_pairs as verifying
 from peaccel.evaluation.answers import Answers
 from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
+from peaccel.evaluation.pair_rates import PairRates, pair_rates
+from peaccel.metrics.detection_cost import Costs
 
 CLASSES, EACH = 250, 4
 
@@ -26,7 +27,7 @@ def worth(seed=0, classes=CLASSES):
     resamples, found = Resamples(cluster, seed), {}
     for name, confidence in given.items():
         scores = np.stack([confidence, np.full(len(cluster), -np.inf)], 1)
-        answers = Answers(np.zeros(len(cluster), int), scores, scores.dtype, {"recall_at_1": right})
+        answers = Answers(np.zeros(len(cluster), int), scores, scores.dtype, {}, right, 0)
         found[name] = next(confidences.judged(points, answers, None, {}, cluster, resamples, seed))
     return found, right, given
 
@@ -140,12 +141,16 @@ def scored_pairs(seed, classes=50):
     return -((x[pairs[:, 0]] - x[pairs[:, 1]]) ** 2).sum(1), same, labels[pairs]
 
 
+def rates(scores, same, resamples):
+    return PairRates(**pair_rates(scores, same, resamples, Costs("test", 0.5), False, 0))
+
+
 def test_intervals_of_pairs_are_those_of_both_classes_drawn(monkeypatch):
     """Against weights n m of a pair of classes that are drawn n and m times; and wider than those of pairs apart."""
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 400)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 400)
     scores, same, classes = scored_pairs(0)
-    found = verifying.verified(scores, same, Resamples(classes, 0), "test", pe.scores.neg_sq_l2)
-    apart = verifying.verified(scores, same, Resamples(np.arange(len(same)), 0), "test", pe.scores.neg_sq_l2)
+    found = rates(scores, same, Resamples(classes, 0))
+    apart = rates(scores, same, Resamples(np.arange(len(same)), 0))
     rng, aucs = np.random.default_rng(1), []
     order = np.argsort(-scores)
     for _ in range(200):
@@ -163,12 +168,12 @@ def test_intervals_of_pairs_are_those_of_both_classes_drawn(monkeypatch):
 
 
 def test_intervals_of_pairs_hold_what_is_of_other_classes(monkeypatch):
-    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 200)
+    monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 200)
     large = np.mean([metrics.roc_auc(*scored_pairs(900 + seed)[:2]) for seed in range(20)])
     held = []
     for seed in range(40):
         scores, same, classes = scored_pairs(seed)
-        x = verifying.verified(scores, same, Resamples(classes, seed), "test", pe.scores.neg_sq_l2).roc_auc
+        x = rates(scores, same, Resamples(classes, seed)).roc_auc
         held.append(x.low <= large <= x.high)
     assert np.mean(held) >= 0.84  # of 0.95, less three standard errors of 40 runs
 
@@ -181,7 +186,7 @@ def test_costs_of_an_evaluation_are_those_of_its_pairs():
     one, other = np.nonzero(~np.eye(len(x), dtype=bool))
     for score, result in zip(("cosine", "llr:prior_var=1"), found.scores, strict=True):
         scores, same = pe.pairwise(d, d, score)[one, other], labels[one] == labels[other]
-        cost, point = metrics.detection_cost(scores, same, 0.1), metrics.equal_error(scores, same)
+        cost, point = metrics.detection_cost(scores, same, 0.1), metrics.equal_error_rate(scores, same)
         assert result.min_dcf.value == pytest.approx(cost.min_dcf, abs=1e-12)
         assert result.eer_threshold == pytest.approx(point.threshold)
         assert result.min_dcf.low < result.min_dcf.value < result.min_dcf.high
@@ -217,7 +222,7 @@ def test_tar_is_of_all_pairs_of_two_classes_or_left_out():
 def test_groups_of_very_many_clusters_have_the_spread_of_all(monkeypatch):
     values = np.random.default_rng(0).normal(size=3000)
     exact = Resamples(np.arange(3000), 0).mean(values)
-    monkeypatch.setattr("peaccel.evaluation.intervals.GROUPS", 500)
+    monkeypatch.setattr("peaccel.metrics._draws.GROUPS", 500)
     grouped = Resamples(np.arange(3000), 0)
     found = grouped.mean(values)
     assert grouped.times.shape == (2000, 500) and found.value == exact.value

@@ -144,5 +144,11 @@ def test_the_command_verifies_templates(items, capsys, tmp_path):
     assert [r["rule"] for r in record["results"][:4]] == [ALONE, "product", "pfe", "mean"]
     page = (tmp_path / "page" / "report.html").read_text()
     assert "<dt>EER %</dt>" in page[page.index("<h2>Verification of templates</h2>") :]
+    plain = ["evaluate", *words[:2], "--out", str(tmp_path / "page")]
+    assert command(capsys, *plain)[0] == 0 and not (tmp_path / "page" / "templates.json").exists()
+    (tmp_path / "page" / "templates.json").write_text("theirs")
+    code, _, err = command(capsys, *plain)
+    assert code == 2 and "templates.json is there, which results.json does not name as that of an earlier run" in err
+    assert (tmp_path / "page" / "templates.json").read_text() == "theirs"
     code, _, err = command(capsys, "evaluate", *words[:1], f"--relevance {tmp_path / 'pairs.npy'}", words[2], "--out x")
     assert code == 2 and "--templates needs --embeddings and --labels" in err

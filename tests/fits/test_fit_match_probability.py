@@ -170,3 +170,37 @@ def test_scores_that_are_all_equal_leave_the_share_of_same_pairs():
 def test_scores_that_cannot_be_scaled_are_refused(width):
     with pytest.raises(ValueError, match=rf"confidences span {re.escape(f'{width:g}')}, expected 0, or 1e-150 to"):
         pe.fit_match_probability([0.1, 0.2], [0, 1], [0, width])
+
+
+@pytest.mark.parametrize("method", ["logistic", "isotonic"])
+def test_a_probability_moves_to_another_share_of_matches(method):
+    """Fitted where half match, used where 1 in 200 does: pairs above one half then match as often as said."""
+    rng = np.random.default_rng(0)
+    same = np.arange(8000) < 4000
+    p = pe.fit_match_probability(rng.normal(size=8000) + 2 * same, same, method=method)
+    used = rng.random(400_000) < 1 / 200
+    scores = rng.normal(size=400_000) + 2 * used
+    assert p.prior == 0.5 and p(scores).mean() > 10 * used.mean()
+    found = p(scores, prior=1 / 200)
+    np.testing.assert_allclose(found.mean(), used.mean(), rtol=0.2)  # 2,000 matches, and a fit to 4,000
+    np.testing.assert_allclose(p(scores[:100], prior=0.5), p(scores[:100]), rtol=1e-12)
+    inner = (p(scores) > 0) & (p(scores) < 1)
+    ratio = p.log_likelihood_ratio(scores[inner])
+    np.testing.assert_allclose(ratio, np.log(p(scores[inner]) / (1 - p(scores[inner]))), rtol=1e-9, atol=1e-9)
+    if method == "logistic":  # of normals 2 apart it is 2 x - 2
+        assert abs(ratio - (2 * scores[inner] - 2)).max() < 0.6
+        above = found > 0.2
+        np.testing.assert_allclose(found[above].mean(), used[above].mean(), atol=0.15)  # some 200 pairs
+    for prior in (0, 1, -0.5, "0.5"):
+        with pytest.raises(ValueError, match=r"^fit_match_probability: prior is .*, expected a number between 0 and 1"):
+            p(scores, prior=prior)
+
+
+def test_the_likelihood_ratio_does_not_depend_on_the_fitted_share():
+    rng = np.random.default_rng(1)
+    few = np.arange(40_000) < 4_000
+    p = pe.fit_match_probability(rng.normal(size=40_000) + 2 * few, few)
+    assert p.prior == 0.1
+    x = np.array([0.0, 1.0, 2.0])
+    np.testing.assert_allclose(p.log_likelihood_ratio(x), 2 * x - 2, atol=0.15)  # normals 2 apart
+    np.testing.assert_allclose(p(x, prior=0.5), 1 / (1 + np.exp(-(2 * x - 2))), atol=0.03)

@@ -320,7 +320,7 @@ LABELS = [0, 0, 0, 1, 1, 2]
     ("given", "error", "message"),
     [
         ((pe.Normal(X, 1.0), LABELS), TypeError, "x is normal_isotropic, expected an array or a Point"),
-        (("x", LABELS), TypeError, "x must be a numpy array or a torch tensor, got str"),
+        (("x", LABELS), TypeError, "x is text, such as"),
         ((X[0], [0, 1]), ValueError, "x has shape (2,), expected (N, D)"),
         ((X[:, :0], LABELS), ValueError, "x has shape (6, 0), expected (N, D)"),
         ((X, [0, 1]), ValueError, "labels have shape (2,), expected (6,)"),
@@ -331,7 +331,7 @@ LABELS = [0, 0, 0, 1, 1, 2]
         ((X, LABELS, 0), ValueError, "dim is 0, expected 1 .. "),
         ((X, LABELS, 1.5), TypeError, "dim must be an integer, got float"),
         ((X, LABELS, 1, True), ValueError, "length_norm takes two directions and more"),
-        ((np.where(X == 7, np.inf, X), LABELS), ValueError, "x is not finite in row 3"),
+        ((np.where(X == 7, np.inf, X), LABELS), ValueError, "x: 1 of 6 rows are not finite, first 3; leave these out"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(given, error, message):

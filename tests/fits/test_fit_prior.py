@@ -1,4 +1,4 @@
-"""fit_prior, fit_vmf and calibrate against their definitions, exact answers and simulated data."""
+"""fit_prior, fit_vmf and calibrate_variance against their definitions, exact answers and simulated data."""
 
 import numpy as np
 import pytest
@@ -250,7 +250,41 @@ def test_fit_vmf_takes_a_common_error_of_the_lengths_out():
         np.testing.assert_allclose(pe.fit_vmf(1.004 * z).kappa, pe.fit_vmf(z).kappa, rtol=1e-13)
 
 
-# -- calibrate ---------------------------------------------------------------------------------------------------------
+# -- rows that are not finite, directions that are not of unit length ------------------------------------------------
+
+
+BAD = pe.Normal(np.r_[np.nan, np.arange(7.0)].reshape(4, 2), np.ones(4))
+FITS = {
+    "fit_prior": lambda d: pe.fit_prior(d, [0, 0, 1, 1]),
+    "fit_prior of two sides": lambda d: pe.fit_prior(d, d, [0, 0, 1, 1], [0, 0, 1, 1]),
+    "calibrate_variance": lambda d: pe.calibrate_variance(d, [[0, 1], [2, 3]], [1, 1]),
+    "calibrate_variance of two sides": lambda d: pe.calibrate_variance(d, d, [[0, 1], [2, 3]], [1, 1]),
+    "fit_shift": lambda d: pe.fit_shift(d, [[0, 1], [1, 2]], [1, 0]),
+    "fit_centre": lambda d: pe.fit_centre(d),
+    "fit_plda": lambda d: pe.fit_plda(d.mu, [0, 0, 1, 1]),
+    "fit_vmf": lambda d: pe.fit_vmf(d.mu),
+}
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_rows_that_are_not_finite_are_refused_by_every_fit(fit, library):
+    d = BAD if library == "numpy" else pe.Normal(*map(torch.tensor, BAD.arrays))
+    with pytest.raises(
+        ValueError, match=r"^(fit_\w+|calibrate_variance): (d|x|z|queries): 1 of 4 rows are not finite, first 0;"
+    ):
+        fit(d)
+
+
+def test_directions_that_are_not_of_unit_length_are_refused_by_every_fit():
+    raw = pe.VonMisesFisher(np.array([[3.0, 4], [4, 3], [3, 0], [0, 3]]), np.ones(4))
+    message = r"in row 0 has length 5, expected 1 within 0\.01: divide (mu|z) by its length"
+    for name in ("calibrate_variance", "fit_shift", "fit_vmf"):
+        with pytest.raises(ValueError, match=message):
+            FITS[name](raw)
+
+
+# -- calibrate_variance ------------------------------------------------------------------------------------------------
 
 
 def pairs_of_normals(kind, a, b, n=3000, dim=12):
@@ -267,7 +301,7 @@ def pairs_of_normals(kind, a, b, n=3000, dim=12):
 @pytest.mark.parametrize(("a", "b"), [(4, 0), (0.3, 0.2), (0, 1.5), (1e-4, 1e-5)])
 def test_calibrate_finds_the_scale_of_simulated_variances(kind, a, b):
     d, pairs = pairs_of_normals(kind, a, b)
-    found = pe.calibrate(d, pairs, np.ones(3000, bool))
+    found = pe.calibrate_variance(d, pairs, np.ones(3000, bool))
     # 36 000 squared differences: standard errors of a percent of either, where both matter.
     np.testing.assert_allclose((found.a, found.b), (a, b), rtol=0.06, atol=0.02 * (a + b))
 
@@ -285,7 +319,7 @@ def test_calibrate_to_the_last_digits_on_pairs_whose_maximum_is_known():
     # Differences of exactly the expected size, everywhere: then the model's variances are the likeliest ones.
     var = np.repeat(np.array([0.01, 0.3, 2, 50]), 2)
     d = pe.Normal(np.array([0, 1] * 4)[:, None] * np.sqrt(2 * (0.25 * var + 0.125))[:, None] * np.ones(3), var)
-    found = pe.calibrate(d, np.arange(8).reshape(4, 2), np.ones(4, bool))
+    found = pe.calibrate_variance(d, np.arange(8).reshape(4, 2), np.ones(4, bool))
     np.testing.assert_allclose((found.a, found.b), (0.25, 0.125), rtol=1e-12)
 
 
@@ -294,12 +328,14 @@ def test_calibrate_to_the_last_digits_on_pairs_whose_maximum_is_known():
 def test_calibrate_without_offset_is_the_mean_ratio(kind, library):
     d, pairs = pairs_of_normals(kind, 3, 1.0, n=50)
     labels = np.arange(50) % 3 > 0
-    assert pe.calibrate(d, pairs, labels).b > 0
+    assert pe.calibrate_variance(d, pairs, labels).b > 0
     rows = pairs[labels]
     var = d.var.reshape(100, -1)
     ratio = (d.mu[rows[:, 0]] - d.mu[rows[:, 1]]) ** 2 / (var[rows[:, 0]] + var[rows[:, 1]])
     given = build(kind, *d.arrays, library=library)
-    found = pe.calibrate(given, *(torch.tensor(x) if library == "torch" else x for x in (pairs, labels)), offset=False)
+    found = pe.calibrate_variance(
+        given, *(torch.tensor(x) if library == "torch" else x for x in (pairs, labels)), offset=False
+    )
     assert found.b == 0 and found.of == "Normal"
     np.testing.assert_allclose(found.a, ratio.mean(), rtol=1e-14)
     corrected = found(given)
@@ -309,7 +345,7 @@ def test_calibrate_without_offset_is_the_mean_ratio(kind, library):
 
 def test_calibrate_of_one_variance_for_all_is_the_factor_alone():
     d, pairs = pairs_of_normals("normal_isotropic", 1, 0)
-    found = pe.calibrate(pe.Normal(d.mu, np.full_like(d.var, 3)), pairs, np.ones(3000, int))
+    found = pe.calibrate_variance(pe.Normal(d.mu, np.full_like(d.var, 3)), pairs, np.ones(3000, int))
     assert found.b == 0 and found.a > 0
 
 
@@ -322,7 +358,7 @@ def test_calibrate_finds_the_factor_of_simulated_concentrations():
     )
     pairs, same = np.arange(2 * n).reshape(-1, 2), np.ones(n, bool)
     d = pe.VonMisesFisher(mu, 4 * kappa)
-    found = pe.calibrate(d, pairs, same)
+    found = pe.calibrate_variance(d, pairs, same)
     assert found.a == pytest.approx(0.25, rel=0.1) and (found.b, found.of) == (0, "VonMisesFisher")
 
     def mean_mls(a):
@@ -333,13 +369,13 @@ def test_calibrate_finds_the_factor_of_simulated_concentrations():
     # The slope is 0 there to rounding: differences over a thousandth would show 1e-9.
     assert abs(mean_mls(found.a * 1.001) - mean_mls(found.a / 1.001)) < 1e-8
     # A model's kappas a million times off are the same problem.
-    far = pe.calibrate(pe.VonMisesFisher(mu, 1e6 * kappa), pairs, same)
+    far = pe.calibrate_variance(pe.VonMisesFisher(mu, 1e6 * kappa), pairs, same)
     assert far.a == pytest.approx(4e-6 * found.a, rel=1e-10)
     # Two uniform directions say nothing of the factor.
     more = pe.VonMisesFisher(np.concatenate([mu, mu[:2]]), np.append(4 * kappa, [0, 0]))
-    assert pe.calibrate(more, np.append(pairs, [[2 * n, 2 * n + 1]], 0), np.ones(n + 1, bool)).a == pytest.approx(
-        found.a
-    )
+    assert pe.calibrate_variance(
+        more, np.append(pairs, [[2 * n, 2 * n + 1]], 0), np.ones(n + 1, bool)
+    ).a == pytest.approx(found.a)
 
 
 @pytest.mark.parametrize("dtype", NUMPY)
@@ -416,70 +452,74 @@ EQUAL = pe.Normal(np.ones((4, 3)), np.ones(4))
             "fit_vmf: groups have shape (4,) and dtype float64, expected integers or strings (4,)",
         ),
         (
-            lambda: pe.calibrate(make("scaled"), PAIRS, SAME),
+            lambda: pe.calibrate_variance(make("scaled"), PAIRS, SAME),
             TypeError,
-            "calibrate: d must be a distribution with a variance or concentration (normal_isotropic, normal_diag",
+            "calibrate_variance: d must be a distribution with a variance or concentration (normal_isotropic, ",
         ),
         (
-            lambda: pe.calibrate(VMF, PAIRS[0], SAME),
+            lambda: pe.calibrate_variance(VMF, PAIRS[0], SAME),
             ValueError,
-            "calibrate: pairs have shape (2,) and dtype int64, expected integers (P, 2)",
+            "calibrate_variance: pairs have shape (2,) and dtype int64, expected integers (P, 2)",
         ),
         (
-            lambda: pe.calibrate(VMF, PAIRS * 1.0, SAME),
+            lambda: pe.calibrate_variance(VMF, PAIRS * 1.0, SAME),
             ValueError,
-            "calibrate: pairs have shape (2, 2) and dtype float64,",
-        ),
-        (lambda: pe.calibrate(VMF, PAIRS + 1, SAME), ValueError, "calibrate: pairs hold 4, expected rows of d, 0 .. 3"),
-        (
-            lambda: pe.calibrate(VMF, PAIRS - 1, SAME),
-            ValueError,
-            "calibrate: pairs hold -1, expected rows of d, 0 .. 3",
+            "calibrate_variance: pairs have shape (2, 2) and dtype float64,",
         ),
         (
-            lambda: pe.calibrate(VMF, PAIRS, SAME[:1]),
+            lambda: pe.calibrate_variance(VMF, PAIRS + 1, SAME),
             ValueError,
-            "calibrate: labels have shape (1,) and dtype bool, expected booleans (2,)",
+            "calibrate_variance: pairs hold 4, expected rows of d, 0 .. 3",
         ),
         (
-            lambda: pe.calibrate(VMF, PAIRS, [0, 2]),
+            lambda: pe.calibrate_variance(VMF, PAIRS - 1, SAME),
             ValueError,
-            "calibrate: labels have 2 in row 1, expected booleans (2,)",
+            "calibrate_variance: pairs hold -1, expected rows of d, 0 .. 3",
         ),
         (
-            lambda: pe.calibrate(VMF, PAIRS, ~SAME),
+            lambda: pe.calibrate_variance(VMF, PAIRS, SAME[:1]),
             ValueError,
-            "calibrate: labels name no pair of one identity, expected at least one",
+            "calibrate_variance: labels have shape (1,) and dtype bool, expected booleans (2,)",
         ),
         (
-            lambda: pe.calibrate(VMF, PAIRS[:, :1] + [0, 0], SAME),
+            lambda: pe.calibrate_variance(VMF, PAIRS, [0, 2]),
             ValueError,
-            "calibrate: pairs hold row 0 with itself, expected different rows",
+            "calibrate_variance: labels have 2 in row 1, expected booleans (2,)",
         ),
         (
-            lambda: pe.calibrate(EQUAL, PAIRS, SAME),
+            lambda: pe.calibrate_variance(VMF, PAIRS, ~SAME),
             ValueError,
-            "calibrate: mu of the same pairs must be finite and not",
+            "calibrate_variance: labels name no pair of one identity, expected at least one",
         ),
         (
-            lambda: pe.calibrate(pe.Normal(Z, np.zeros(4)), PAIRS, SAME),
+            lambda: pe.calibrate_variance(VMF, PAIRS[:, :1] + [0, 0], SAME),
             ValueError,
-            "calibrate: var of the same pairs must be finite, >= 0 and not all 0",
+            "calibrate_variance: pairs hold row 0 with itself, expected different rows",
         ),
         (
-            lambda: pe.calibrate(pe.Normal(Z, np.array([0.0, 0, 1, 1])), PAIRS, SAME, offset=False),
+            lambda: pe.calibrate_variance(EQUAL, PAIRS, SAME),
             ValueError,
-            "calibrate: var of a same pair is 0, which no factor changes; offset=True adds to it",
+            "calibrate_variance: mu of the same pairs must be finite and not",
         ),
         (
-            lambda: pe.calibrate(pe.VonMisesFisher(np.eye(4, 3)[[0, 0, 1, 1]], np.ones(4)), PAIRS, SAME),
+            lambda: pe.calibrate_variance(pe.Normal(Z, np.zeros(4)), PAIRS, SAME),
             ValueError,
-            "calibrate: no factor from 1e-8 to 1e8 is the likeliest: same pairs are all equal or unlike",
+            "calibrate_variance: var of the same pairs must be finite, >= 0 and not all 0",
         ),
         (
-            lambda: pe.calibrate(pe.VonMisesFisher(np.eye(3)[[0, 1, 1, 2]], np.ones(4)), PAIRS, SAME),
+            lambda: pe.calibrate_variance(pe.Normal(Z, np.array([0.0, 0, 1, 1])), PAIRS, SAME, offset=False),
             ValueError,
-            "calibrate: no factor from 1e-8 to 1e8 is the likeliest: same pairs are all equal or unlike",
+            "calibrate_variance: var of a same pair is 0, which no factor changes; offset=True adds to it",
+        ),
+        (
+            lambda: pe.calibrate_variance(pe.VonMisesFisher(np.eye(4, 3)[[0, 0, 1, 1]], np.ones(4)), PAIRS, SAME),
+            ValueError,
+            "calibrate_variance: no factor from 1e-8 to 1e8 is likeliest: same pairs are all equal or unlike",
+        ),
+        (
+            lambda: pe.calibrate_variance(pe.VonMisesFisher(np.eye(3)[[0, 1, 1, 2]], np.ones(4)), PAIRS, SAME),
+            ValueError,
+            "calibrate_variance: no factor from 1e-8 to 1e8 is likeliest: same pairs are all equal or unlike",
         ),
         (lambda: pe.fit_shift(Z, PAIRS, SAME), TypeError, "fit_shift: d must be a distribution, got ndarray"),
         (
@@ -496,7 +536,7 @@ EQUAL = pe.Normal(np.ones((4, 3)), np.ones(4))
         (
             lambda: pe.Calibration(2.0, 0.0, "Normal")(VMF),
             TypeError,
-            "calibrate: fitted on Normal, cannot be applied to VonMisesFisher",
+            "calibrate_variance: fitted on Normal, cannot be applied to VonMisesFisher",
         ),
     ],
 )

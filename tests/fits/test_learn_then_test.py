@@ -464,9 +464,9 @@ def test_rankings_know_their_score_on_every_way():
             "(288 of 400 labelled answers, 8 of them wrong)",
         ),
         (
-            pe.Selection(np.inf, 0.05, 0.1, 40, 0, 0),
+            pe.Selection(np.inf, 0.05, 0.1, 40, 0, 0, 5),
             "accept no answers: of 40 labelled ones none could be shown to be such that at most 5 % of them are wrong, "
-            "with a certainty of 90 %; it takes at least 5 more",
+            "with a certainty of 90 %; about 5 more may do, if they are like these",
         ),
         (
             LIMIT,

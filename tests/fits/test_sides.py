@@ -52,12 +52,12 @@ def test_what_an_offset_between_modalities_takes_from_mls_and_llr_is_given_back(
         labels = np.arange(400)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            one = pe.calibrate(pe.concat([held_q, held_g]), np.c_[labels, labels + 400], np.ones(400, bool))
+            one = pe.calibrate_variance(pe.concat([held_q, held_g]), np.c_[labels, labels + 400], np.ones(400, bool))
             prior = pe.fit_prior(one(pe.concat([held_q, held_g])), np.r_[labels, labels])
         yield recall(q, g, "cosine")
         yield recall(q, g, "mls")
         yield recall(one(q), one(g), llr(prior))
-        of_q, of_g = pe.calibrate(held_q, held_g, *same(400))
+        of_q, of_g = pe.calibrate_variance(held_q, held_g, *same(400))
         prior = pe.fit_prior(of_q(held_q), of_g(held_g), labels, labels)
         yield recall(of_q(q), of_g(g), "mls")
         yield recall(of_q(q), of_g(g), llr(prior))
@@ -74,7 +74,7 @@ def test_what_an_offset_between_modalities_takes_from_mls_and_llr_is_given_back(
 @pytest.mark.parametrize(("scale", "add"), [((1, 1), 0), ((4, 0.25), 0), ((0.5, 2), 0.3)])
 def test_the_scales_and_means_of_simulated_sides_are_found(kind, scale, add):
     q, g = modalities(kind, 3000, 12, 2.0, scale, add)
-    found = pe.calibrate(q, g, *same(3000))
+    found = pe.calibrate_variance(q, g, *same(3000))
     for c, d, factor in zip(found, (q, g), scale, strict=True):
         np.testing.assert_allclose(c.mean, d.mu.mean(0), rtol=1e-12, atol=1e-14)
         # 36 000 numbers of a variance of 0.6 to 1.6 of which 1 is the class's: a few percent of the whole.
@@ -98,7 +98,7 @@ def test_the_scales_of_sides_are_the_likeliest(kind, few, monkeypatch):
     monkeypatch.setattr(sides, "BLOCK", 100)
     monkeypatch.setattr(sides, "FEW", few)
     q, g = modalities(kind, 400, 6, 1.0, (2, 0.5), 0.2)
-    of_q, of_g = pe.calibrate(q, g, *same(400))
+    of_q, of_g = pe.calibrate_variance(q, g, *same(400))
     prior = np.maximum(((q.mu - q.mu.mean(0)) * (g.mu - g.mu.mean(0))).mean(0), 0)
     prior = prior if kind == "normal_diagonal" else prior.mean()
     theta = np.array([of_q.a, of_q.b, of_g.a, of_g.b])
@@ -111,7 +111,7 @@ def test_the_scales_of_sides_are_the_likeliest(kind, few, monkeypatch):
 def test_a_factor_or_an_offset_that_would_be_negative_is_0():
     q, g = modalities("normal_isotropic", 500, 8, 0, (1, 1))
     wrong = pe.Normal(q.mu, 1 / q.var)  # surer where it errs more
-    of_q, of_g = pe.calibrate(wrong, g, *same(500))
+    of_q, of_g = pe.calibrate_variance(wrong, g, *same(500))
     assert of_q.a == 0 and of_q.b > 0.5 and of_g.a > 0.5
     prior = ((q.mu - q.mu.mean(0)) * (g.mu - g.mu.mean(0))).mean()
     theta = np.array([of_q.a, of_q.b, of_g.a, of_g.b])
@@ -124,7 +124,9 @@ def test_a_factor_or_an_offset_that_would_be_negative_is_0():
 
 def test_of_one_variance_for_all_the_factor_alone_is_fitted():
     q, g = modalities("normal_isotropic", 500, 8)
-    of_q, of_g = pe.calibrate(pe.Normal(q.mu, np.full(500, 3.0)), pe.Normal(g.mu, np.full(500, 0.1)), *same(500))
+    of_q, of_g = pe.calibrate_variance(
+        pe.Normal(q.mu, np.full(500, 3.0)), pe.Normal(g.mu, np.full(500, 0.1)), *same(500)
+    )
     assert (of_q.b, of_g.b) == (0, 0)
     # Both sides have a true variance of 0.6 sqrt(e) on average.
     np.testing.assert_allclose((of_q.a * 3.0, of_g.a * 0.1), 0.6 * np.exp(0.5), rtol=0.15)
@@ -137,7 +139,7 @@ def test_sides_of_two_kinds_and_pairs_in_any_order():
     order, mixed = rng.permutation(300), rng.permutation(300)
     pairs = np.r_[np.c_[np.arange(300), np.argsort(order)], np.c_[np.arange(300), mixed]]
     labels = np.r_[np.ones(300, bool), np.zeros(300, bool)]
-    found, plain = pe.calibrate(q, g[order], pairs, labels), pe.calibrate(q, g, *same(300))
+    found, plain = pe.calibrate_variance(q, g[order], pairs, labels), pe.calibrate_variance(q, g, *same(300))
     for c, d in zip(found, plain, strict=True):
         np.testing.assert_allclose([c.a, c.b, *c.mean], [d.a, d.b, *d.mean], rtol=1e-6, atol=1e-9)
 
@@ -158,7 +160,9 @@ def test_tensors_give_what_arrays_give():
     q, g = modalities("normal_diagonal", 50, 4)
     tensors = [build("normal_diagonal", *d.arrays, library="torch") for d in (q, g)]
     pairs, labels = same(50)
-    assert pe.calibrate(*tensors, torch.tensor(pairs), torch.tensor(labels)) == pe.calibrate(q, g, pairs, labels)
+    assert pe.calibrate_variance(*tensors, torch.tensor(pairs), torch.tensor(labels)) == pe.calibrate_variance(
+        q, g, pairs, labels
+    )
     names = np.arange(50)
     found = pe.fit_prior(*tensors, torch.tensor(names), torch.tensor(names))
     np.testing.assert_array_equal(to_numpy(found.var), pe.fit_prior(q, g, names, names).var)
@@ -183,18 +187,18 @@ SCALES = r"the two sides differ: of a variance of [\d.]+ one fits [\d.]+, the ot
 
 def one_scale(q, g):
     """One calibration of both sides together, as someone who does not see two modalities makes it."""
-    return pe.calibrate(pe.concat([q, g]), np.c_[: len(q), len(q) : 2 * len(q)], np.ones(len(q), bool))
+    return pe.calibrate_variance(pe.concat([q, g]), np.c_[: len(q), len(q) : 2 * len(q)], np.ones(len(q), bool))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_scale_of_sides_that_differ_is_warned_of(kind):
     with pytest.warns(
-        UserWarning, match="^calibrate: " + APART + r"one mean and one scale were fitted; pe\.cal"
+        UserWarning, match="^calibrate_variance: " + APART + r"one mean and one scale were fitted; pe\.cal"
     ) as seen:
         one_scale(*modalities(kind, 200, 16, 1.0))
     assert [w.filename for w in seen] == [__file__]
     with pytest.warns(
-        UserWarning, match="^calibrate: " + SCALES + r"one mean and one scale were fitted; pe\.cal"
+        UserWarning, match="^calibrate_variance: " + SCALES + r"one mean and one scale were fitted; pe\.cal"
     ) as seen:
         one_scale(*modalities(kind, 200, 16, 0.0, (3, 1 / 3)))
     assert [w.filename for w in seen] == [__file__]
@@ -204,8 +208,8 @@ def test_directions_of_two_modalities_are_warned_of_too():
     q, g = modalities("normal_isotropic", 200, 16, 1.5)
     mu = np.r_[q.mu, g.mu]
     d = pe.VonMisesFisher(mu / np.linalg.norm(mu, axis=1)[:, None], np.full(400, 20.0))
-    with pytest.warns(UserWarning, match="^calibrate: " + APART):
-        pe.calibrate(d, np.c_[:200, 200:400], np.ones(200, bool))
+    with pytest.warns(UserWarning, match="^calibrate_variance: " + APART):
+        pe.calibrate_variance(d, np.c_[:200, 200:400], np.ones(200, bool))
 
 
 def test_one_prior_of_sides_with_two_means_is_warned_of():
@@ -258,48 +262,64 @@ Q, G = modalities("normal_isotropic", 4, 3)
 P, YES = same(4)
 WRONG = [
     (
-        lambda: pe.calibrate(Q, make("vmf", 4, 3), P, YES),
+        lambda: pe.calibrate_variance(Q, make("vmf", 4, 3), P, YES),
         TypeError,
-        "calibrate: gallery must be a distribution with a v",
-    ),
-    (lambda: pe.calibrate(Q.mu, G, P, YES), TypeError, "calibrate: queries must be a distribution with a variance"),
-    (
-        lambda: pe.calibrate(Q, make("normal_isotropic", 4, 5), P, YES),
-        ValueError,
-        "calibrate: dim of gallery is 5, exp",
-    ),
-    (lambda: pe.calibrate(Q, G[:3], P, YES), ValueError, "calibrate: pairs hold 3, expected rows of gallery, 0 .. 2"),
-    (lambda: pe.calibrate(Q[:3], G, P, YES), ValueError, "calibrate: pairs hold 3, expected rows of queries, 0 .. 2"),
-    (
-        lambda: pe.calibrate(Q, G, P, ~YES),
-        ValueError,
-        "calibrate: labels name no pair of one identity, expected at lea",
+        "calibrate_variance: gallery must be a distribution with a v",
     ),
     (
-        lambda: pe.calibrate(Q, G, P, YES[:2]),
-        ValueError,
-        "calibrate: labels have shape (2,) and dtype bool, expected b",
-    ),
-    (lambda: pe.calibrate(Q, G, P * 1.0, YES), ValueError, "calibrate: pairs have shape (4, 2) and dtype float64, exp"),
-    (
-        lambda: pe.calibrate(Q, pe.Normal(G.mu, 0 * G.var), P, YES),
-        ValueError,
-        "calibrate: var of gallery in the same pairs must be finite, >= 0 and not all 0",
+        lambda: pe.calibrate_variance(Q.mu, G, P, YES),
+        TypeError,
+        "calibrate_variance: queries must be a distribution with a variance",
     ),
     (
-        lambda: pe.calibrate(Q, Q, P, YES),
+        lambda: pe.calibrate_variance(Q, make("normal_isotropic", 4, 5), P, YES),
         ValueError,
-        "calibrate: mu of the same pairs must be finite and not all equal",
+        "calibrate_variance: dim of gallery is 5, exp",
     ),
     (
-        lambda: pe.calibrate(Q, pe.Normal(G.mu * np.nan, G.var), P, YES),
+        lambda: pe.calibrate_variance(Q, G[:3], P, YES),
         ValueError,
-        "calibrate: mu of the same pairs must be finite and not all equal",
+        "calibrate_variance: pairs hold 3, expected rows of gallery, 0 .. 2",
+    ),
+    (
+        lambda: pe.calibrate_variance(Q[:3], G, P, YES),
+        ValueError,
+        "calibrate_variance: pairs hold 3, expected rows of queries, 0 .. 2",
+    ),
+    (
+        lambda: pe.calibrate_variance(Q, G, P, ~YES),
+        ValueError,
+        "calibrate_variance: labels name no pair of one identity, expected at lea",
+    ),
+    (
+        lambda: pe.calibrate_variance(Q, G, P, YES[:2]),
+        ValueError,
+        "calibrate_variance: labels have shape (2,) and dtype bool, expected b",
+    ),
+    (
+        lambda: pe.calibrate_variance(Q, G, P * 1.0, YES),
+        ValueError,
+        "calibrate_variance: pairs have shape (4, 2) and dtype float64, exp",
+    ),
+    (
+        lambda: pe.calibrate_variance(Q, pe.Normal(G.mu, 0 * G.var), P, YES),
+        ValueError,
+        "calibrate_variance: var of gallery in the same pairs must be finite, >= 0 and not all 0",
+    ),
+    (
+        lambda: pe.calibrate_variance(Q, Q, P, YES),
+        ValueError,
+        "calibrate_variance: mu of the same pairs must be finite and not all equal",
+    ),
+    (
+        lambda: pe.calibrate_variance(Q, pe.Normal(G.mu * np.nan, G.var), P, YES),
+        ValueError,
+        "calibrate_variance: gallery: 4 of 4 rows are not finite, first 0, 1, 2; leave these out",
     ),
     (
         lambda: Calibration(1.0, 0.0, "Normal", (1.0, 2.0))(Q),
         ValueError,
-        "calibrate: fitted on 2 dimensions, cannot be applied to 3",
+        "calibrate_variance: fitted on 2 dimensions, not on 3",
     ),
     (
         lambda: pe.fit_prior(Q, make("vmf", 4, 3), P[:, 0], P[:, 0]),

@@ -327,11 +327,11 @@ def with_column(name, column):
 FIXED = pa.list_(pa.float32(), 3)
 NAN = np.where(np.arange(5) == 3, np.nan, VAR).astype(np.float32)
 WRONG = {
-    "mu is null in row 3": with_column("mu", lists([*MU[:3], None, MU[4]], FIXED)),
-    "mu is null in row 2": with_column("mu", lists([*MU[:2], None, *MU[3:]])),
-    "mu holds null in row 3": with_column("mu", lists([*MU[:3].tolist(), [1, None, 3], MU[4].tolist()], FIXED)),
-    "mu holds null in row 1": with_column("mu", lists([MU[0].tolist(), [1, None, 3], *MU[2:].tolist()])),
-    "var is null in row 4": with_column("var", lists([*VAR[:4], None], pa.float32())),
+    "mu is NaN or null in row 3": with_column("mu", lists([*MU[:3], None, MU[4]], FIXED)),
+    "mu is NaN or null in row 2": with_column("mu", lists([*MU[:2], None, *MU[3:]])),
+    "is NaN or null in row 3": with_column("mu", lists([*MU[:3].tolist(), [1, None, 3], MU[4].tolist()], FIXED)),
+    "mu is NaN or null in row 1": with_column("mu", lists([MU[0].tolist(), [1, None, 3], *MU[2:].tolist()])),
+    "var is NaN or null in row 4": with_column("var", lists([*VAR[:4], None], pa.float32())),
     "mu has 2 numbers in row 3, expected 3": with_column("mu", lists([*MU[:3], [1, 2], MU[4]])),
     "mu is list<item: int64>, expected lists of float16, float32 or float64": with_column(
         "mu", lists([[1, 2, 3]] * 5, pa.list_(pa.int64()))
@@ -347,12 +347,12 @@ WRONG = {
         "id", pa.array([0, 1, 2, 3, 2**64 - 1], pa.uint64())
     ),
     "id ends in a zero character in row 1": with_column("id", pa.array(["a", "b\0", *"cde"])),
-    "Normal: var is not finite in row 3": with_column("var", pa.array(NAN)),
+    "var is NaN or null in row 3": with_column("var", pa.array(NAN)),
     "Normal: var is negative in row 0": with_column("var", pa.array(VAR - np.float32(1.5))),
     "Normal: var has shape (5, 2), expected (5,) or (5, 3) like mu": with_column("var", lists(MU[:, :2].tolist())),
-    "column mu is missing, found id, var": TABLE.drop_columns("mu"),
+    "no array of means, found id, var; expected mu or embeddings": TABLE.drop_columns("mu"),
     "column mu is there twice, found id, mu, var, mu": TABLE.append_column("mu", TABLE.column("mu")),
-    "var and kappa are both columns, expected one; name it": TABLE.append_column("kappa", TABLE.column("var")),
+    "var and kappa are both there, expected one; name it": TABLE.append_column("kappa", TABLE.column("var")),
     "mu is list<item: float> without rows": with_column("mu", lists(MU.tolist()))[:0],
 }
 
@@ -379,7 +379,7 @@ def test_sources_and_options_that_are_wrong_are_refused_before_work():
             io.from_arrow(source)
     with pytest.raises(TypeError, match=r"LazyFrame; collect it first$"):
         io.from_arrow(polars.from_arrow(TABLE).lazy())
-    with pytest.raises(ValueError, match=r"^from_arrow: var and kappa are both columns, expected one"):
+    with pytest.raises(ValueError, match=r"^from_arrow: var and kappa are both there, expected one"):
         io.from_arrow(TABLE, var="var", kappa="var")
     with pytest.raises(ValueError, match=r"^arrow_blocks: column sigma is missing"):
         io.arrow_blocks(TABLE, var="sigma")

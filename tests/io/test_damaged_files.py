@@ -115,6 +115,15 @@ def of_tables():
     yield Case("p.parquet", lambda at: parquet.write_table(pairs, at / "p.parquet"), io.read_scored_pairs)
     yield Case("c.parquet", lambda at: parquet.write_table(found, at / "c.parquet"), io.read_candidates)
     yield Case("i.parquet", lambda at: parquet.write_table(table, at / "i.parquet"), lambda p: io.read_ids(f"{p}:id"))
+    ranked = np.array([[0.5, 0.25], [1.5, 0.125]]), np.array([["a", "ç"], ["b,", "d"]])
+    rows = [{"mu": x.tolist(), "var": float(v), "id": name} for x, v, name in zip(MU, VAR, "abç", strict=True)]
+    plain = "mu,var\n" + "".join(f'"{x.tolist()}",{v}\n' for x, v in zip(MU, VAR, strict=True))
+    yield Case(
+        "d.jsonl", lambda at: (at / "d.jsonl").write_text("\n".join(map(json.dumps, rows))), io.read_distribution
+    )
+    yield Case("d.csv", lambda at: (at / "d.csv").write_text(plain), io.read_distribution)
+    for name in ("r.csv", "r.json", "lines.parquet"):
+        yield Case(name, lambda at, name=name: io.write_ranking(at / name, ranked), io.read_ranking)
     yield Case("d.arrow", lambda at: ipc(at / "d.arrow", pa.ipc.new_file), io.read_distribution)
     yield Case("i.arrow", lambda at: ipc(at / "i.arrow", pa.ipc.new_file), lambda path: io.read_ids(f"{path}:id"))
     yield Case("stream.arrow", lambda at: ipc(at / "stream.arrow", pa.ipc.new_stream), io.read_distribution)

@@ -1,5 +1,6 @@
 """Distributions in files, block after block: what `read_distribution` reads whole."""
 
+import json
 import os
 import pathlib
 import re
@@ -90,7 +91,7 @@ WRONG = {
     "mu.npz: unsupported suffix": (ValueError, {"mu": "mu.npz"}, None),
     "mu.npy: mu is truncated, 4 bytes are missing": (ValueError, {}, cut("mu.npy", 4)),
     "var.npy: var is truncated, 80 bytes are missing": (ValueError, {"var": "var.npy"}, cut("var.npy", 80)),
-    "mu.npy: is not an .npy file, or damaged": (ValueError, {}, fill("mu.npy")),
+    "mu.npy: cannot be read, truncated or damaged? (": (ValueError, {}, fill("mu.npy")),
     "mu.npy: lies in Fortran's order": (ValueError, {}, save("mu", np.zeros((5, 3), order="F"))),
     "mu.npy: mu has dtype int64, expected float16": (ValueError, {}, save("mu", np.zeros((5, 3), int))),
     "mu.npy: mu has dtype >f8, expected float16": (ValueError, {}, save("mu", np.zeros((5, 3), ">f8"))),
@@ -100,9 +101,34 @@ WRONG = {
     "read_blocks: rows is 0, expected 1": (ValueError, {"rows": 0}, None),
     "read_blocks: var is given beside all.safetensors": (ValueError, {**OF_ALL, "var": "var.npy"}, None),
     "all.safetensors: var is truncated, 1 bytes": (ValueError, OF_ALL, cut("all.safetensors", 1)),
-    "all.safetensors: is not a .safetensors file": (ValueError, OF_ALL, fill("all.safetensors")),
+    "all.safetensors: cannot be read, truncated or damaged? (": (ValueError, OF_ALL, fill("all.safetensors")),
     "other.safetensors: key mu is missing, found x": (ValueError, {"mu": "other.safetensors"}, None),
 }
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [[-8, 4], [4, 16], [0, 16], [0, 8], [12, 0], [0.0, 12.0], ["0", "12"], [0], None, [0, 2**70], [True, 12]],
+)
+def test_arrays_that_do_not_follow_each_other_are_refused_as_the_library_does(offsets, tmp_path):
+    about = {"mu": {"dtype": "F32", "shape": [1, 3], "data_offsets": offsets}}
+    path = tmp_path / "d.safetensors"
+
+    def write():
+        text = json.dumps(about).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(64))
+
+    write()
+    with pytest.raises(ValueError, match=rf"^{path}: "):
+        pe.io.read_blocks(path)
+    about["mu"]["data_offsets"] = [0, 12]
+    about["var"] = {"dtype": "F32", "shape": [1], "data_offsets": [8, 12]}  # the last of the means
+    write()
+    with pytest.raises(ValueError, match=rf"^{path}: .*expected an end at 16 and no gap before it"):
+        pe.io.read_blocks(path)
+    about["var"]["data_offsets"] = [12, 16]
+    write()
+    assert [len(block) for block in pe.io.read_blocks(path)] == [1]
 
 
 @pytest.mark.parametrize("message", WRONG)

@@ -3,6 +3,7 @@
 import io as streams
 import json
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from peaccel.fits.records import (
     Selection,
     Threshold,
 )
+from peaccel.fits.saved_fit import SavedFit
 
 D = make("normal_diagonal", 12, 4)
 MEAN = np.array([1 / 3, -0.0, 5e-324, 1e308])
@@ -55,7 +57,7 @@ FITS = [
     ConformalSets(float("inf"), 0.1, 8, "all"),
     -1 / 3,
     pe.fit_prior(D, np.arange(12) % 3),
-    pe.calibrate(D, [[0, 3], [1, 4]], [1, 1]),
+    pe.calibrate_variance(D, [[0, 3], [1, 4]], [1, 1]),
     pe.fit_shift(D, [[0, 3], [1, 4]], [1, 0]),
     Plda((MEAN,), (np.array([MEAN, 1 / MEAN.clip(0.1)]),), [1 / 3, 5e-324]),
     Plda((MEAN, [1.0]), (MEAN[None], [[1 / 3]]), [0.0]),
@@ -139,7 +141,7 @@ def test_a_number_for_all_items_stays_one_for_all():
 
 def test_fits_and_scores_come_back_through_torch():
     d = make("normal_diagonal", 12, 4, library="torch")
-    prior, calibration = pe.fit_prior(d, np.arange(12) % 3), pe.calibrate(d, [[0, 3], [1, 4]], [1, 1])
+    prior, calibration = pe.fit_prior(d, np.arange(12) % 3), pe.calibrate_variance(d, [[0, 3], [1, 4]], [1, 1])
     score = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     states = loaded({"prior": io.to_state(prior), "calibration": io.to_state(calibration), "score": str(score)})
     found = io.from_state(states["prior"])
@@ -168,7 +170,7 @@ LIMIT |= {"allowed": 0, "of": "answers", "score": "", "normalisation": "", "fitt
 LIMIT |= {"confidence": "score", "weights": [], "dim": 0, "applied": ""}
 CENTRE = {"peaccel": "centre", "version": 1, "query_mean": [0.0, 1.0], "gallery_mean": [2.0, 3.0], "matrix": []}
 PLDA = {"peaccel": "plda", "version": 1, "means": [[0.0, 1.0]], "matrices": [[[1.0, 2.0]]], "psi": [1.0]}
-NO_FIT = 'is not a fit: expected an object with the key "peaccel", one of prior, calibration, '
+NO_FIT = 'is not a fit: expected an object with the key "peaccel", one of prior, shift, calibration, '
 LIST = "expected a finite number or a list of them"
 NOT_NEGATIVE = "expected a finite number >= 0"
 WRONG = [
@@ -191,30 +193,58 @@ WRONG = [
     (PRIOR | {"mean": None}, f"mean is None, {LIST}"),
     (PRIOR | {"var": [1.0, -1.0]}, f"var is [1.0, -1.0], {NOT_NEGATIVE} or a list of them"),
     (PRIOR | {"var": [1.0, 1.0, 1.0]}, "var has 3 numbers, expected 2 like mean"),
-    (CALIBRATION | {"a": -1}, f"a is -1, {NOT_NEGATIVE}"),
-    (CALIBRATION | {"b": [1.0]}, f"b is [1.0], {NOT_NEGATIVE}"),
-    (CALIBRATION | {"mean": [0.0, None]}, f"mean is [0.0, None], {LIST}"),
+    (CALIBRATION | {"a": -1}, f"Calibration: a is -1.0, {NOT_NEGATIVE}"),
+    (CALIBRATION | {"b": [1.0]}, f"Calibration: b is (1.0,), {NOT_NEGATIVE}"),
+    (CALIBRATION | {"mean": [0.0, None]}, "Calibration: mean is (0.0, None), expected finite numbers"),
+    (CALIBRATION | {"mean": 1}, "Calibration: mean is 1.0, expected finite numbers"),
     (PRIOR | {"peaccel": "calibration"}, "calibration has the keys mean, var; expected a, b, of"),
-    (ISOTONIC | {"scores": [2.0, 1.0]}, "scores is [2.0, 1.0], expected rising numbers"),
-    (ISOTONIC | {"probabilities": [0.5]}, "probabilities has 1 numbers, expected 2 like scores"),
-    (ISOTONIC | {"probabilities": [-0.5, 1]}, f"probabilities is [-0.5, 1], {NOT_NEGATIVE} or a list of them"),
+    (ISOTONIC | {"scores": [2.0, 1.0]}, "IsotonicProbability: scores is (2.0, 1.0), expected rising numbers"),
+    (ISOTONIC | {"probabilities": [0.5]}, "IsotonicProbability: probabilities has 1 numbers, expected 2 like scores"),
+    (
+        ISOTONIC | {"probabilities": [-0.5, 1]},
+        "IsotonicProbability: probabilities is (-0.5, 1.0), expected finite numbers from",
+    ),
+    (
+        ISOTONIC | {"probabilities": [0.5, 1.5]},
+        "IsotonicProbability: probabilities is (0.5, 1.5), expected finite numbers from",
+    ),
+    (
+        ISOTONIC | {"probabilities": [0.5, 0.25]},
+        "IsotonicProbability: probabilities is (0.5, 0.25), expected numbers that nev",
+    ),
+    (ISOTONIC | {"prior": 1}, "IsotonicProbability: prior is 1.0, expected a number between 0 and 1"),
+    (
+        ISOTONIC | {"weights": [1]},
+        "isotonic has the keys probabilities, scores, weights; expected probabilities, scores, and",
+    ),
+    (LIMIT | {"alpha": 1.5}, "FalseMatchLimit: alpha is 1.5, expected a number between 0 and 1"),
+    (LIMIT | {"delta": 0}, "FalseMatchLimit: delta is 0.0, expected a number between 0 and 1"),
+    (LIMIT | {"number": 0.5}, "FalseMatchLimit: number is 0.5, expected an integer >= 0"),
     (PLDA | {"means": 1.0}, "Plda: means are 0 and matrices 1, expected one a step"),
-    (PLDA | {"means": [[0.0, "a"]]}, "means[0] is [0.0, 'a'], expected a finite number or a list of them"),
+    (PLDA | {"means": [[0.0, "a"]]}, "Plda: means[0] "),
     (
         PLDA | {"matrices": [[[1.0], [1.0, 2.0]]]},
-        "matrices[0] is [[1.0], [1.0, 2.0]], expected a finite number, a list of",
+        "Plda: matrices[0] ",
     ),
     (PLDA | {"matrices": [[[1.0]]]}, "Plda: matrices[0] has shape (1, 1), expected (K, 2) like means[0]"),
     (PLDA | {"psi": [-1.0]}, "Plda: psi holds -1, expected variances >= 0"),
-    (LIMIT | {"of": "Point"}, "of is 'Point', expected 'answers' or 'pairs'"),
-    (LIMIT | {"score": 1}, "score is 1, expected text"),
-    (LIMIT | {"confidence": "gap"}, "confidence is 'gap', expected one of score, margin, class_margin, probability"),
-    (LIMIT | {"weights": [1.0]}, "weights has 1 numbers, expected 3 or 4 numbers of a probability, and none of other"),
-    (LIMIT | {"confidence": "probability"}, "weights has 0 numbers, expected 3 or 4 numbers of a probability, and"),
-    (LIMIT | {"dim": -1}, f"dim is -1, {NOT_NEGATIVE}"),
-    (CENTRE | {"gallery_mean": [1.0]}, "gallery_mean has 1 numbers, expected 2 like query_mean"),
-    (CENTRE | {"matrix": [[1.0, 2.0]]}, "matrix has shape (1, 2), expected (2, 2) like query_mean"),
-    (CALIBRATION | {"of": "Point"}, "of is 'Point', expected 'Normal' or 'VonMisesFisher'"),
+    (LIMIT | {"of": "Point"}, "FalseMatchLimit: of is 'Point', expected 'answers' or 'pairs'"),
+    (LIMIT | {"score": 1}, "FalseMatchLimit: score is 1, expected text"),
+    (
+        LIMIT | {"confidence": "gap"},
+        "FalseMatchLimit: confidence is 'gap', expected 'score' or 'margin' or 'class_margin' or",
+    ),
+    (LIMIT | {"weights": [1.0]}, "FalseMatchLimit: weights is (1.0,), expected numbers, 3 or 4 of a probability"),
+    (LIMIT | {"confidence": "probability"}, "FalseMatchLimit: weights is (), expected numbers, 3 or 4"),
+    (LIMIT | {"dim": -1}, "FalseMatchLimit: dim is -1, expected an integer >= 0"),
+    (CENTRE | {"gallery_mean": [1.0]}, "Centre: gallery_mean has 1 numbers, expected 2 like query_mean"),
+    (CENTRE | {"matrix": [[1.0, 2.0]]}, "Centre: matrix has shape (1, 2), expected (2, 2) like query_mean"),
+    (
+        CENTRE | {"matrix": [[1.0], [1.0, 2.0]]},
+        "Centre: matrix is ((1.0,), (1.0, 2.0)), expected finite numbers (2, 2)",
+    ),
+    (CENTRE | {"matrix": "no"}, "Centre: matrix is 'no', expected finite numbers (2, 2)"),
+    (CALIBRATION | {"of": "Point"}, "Calibration: of is 'Point', expected 'Normal' or 'VonMisesFisher'"),
 ]
 
 
@@ -244,12 +274,7 @@ def test_only_json_files_hold_fits(tmp_path):
         ((MEAN, 0.1), TypeError, "write_fit: fit must be a fit, such as a Prior, or a float, got tuple"),
         (Prior(MEAN, np.nan), ValueError, f"fit.json: var is nan, {NOT_NEGATIVE}"),
         (float("nan"), ValueError, "fit.json: value is nan, expected a finite number"),
-        (
-            Selection(float("nan"), 0.05, 0.1, 20, 0, 0),
-            ValueError,
-            "fit.json: threshold is nan, expected a finite number",
-        ),
-        (Calibration(-1.0, 0.0, "Normal"), ValueError, f"fit.json: a is -1.0, {NOT_NEGATIVE}"),
+        (Threshold(threshold=float("-inf")), ValueError, "fit.json: Out of range float values are not JSON compliant"),
     ],
 )
 def test_what_is_no_fit_is_not_written(tmp_path, monkeypatch, fit, error, message):
@@ -273,3 +298,32 @@ def test_what_is_no_state_is_refused(call, error, message):
     with pytest.raises(error, match="^" + re.escape(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Selection(float("nan"), 0.05, 0.1, 20, 0, 0), "Selection: threshold is nan, expected a finite number"),
+        (lambda: Calibration(-1.0, 0.0, "Normal"), f"Calibration: a is -1.0, {NOT_NEGATIVE}"),
+        (lambda: IsotonicProbability((0.0,), (2.0,)), "IsotonicProbability: probabilities is (2.0,), expected"),
+        (lambda: ConformalSets(0.5, 0.0, 200, "all"), "ConformalSets: alpha is 0.0, expected a number between 0 and 1"),
+    ],
+)
+def test_records_check_themselves(make, message):
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        make()
+
+
+def test_a_fit_that_is_defined_elsewhere_is_kept(tmp_path):
+    @dataclass(frozen=True)
+    class Margin(SavedFit, kind="margin"):
+        value: float
+        weights: tuple[float, ...] = ()
+
+    try:
+        io.write_fit(tmp_path / "fit.json", Margin(2.0, (0.5,)))
+        assert (
+            io.read_fit(tmp_path / "fit.json") == Margin(2.0, (0.5,)) == io.from_state({"value": 2, "weights": [0.5]})
+        )
+    finally:
+        del SavedFit.kinds["margin"]

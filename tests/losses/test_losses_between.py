@@ -13,7 +13,15 @@ from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 from pytorch_metric_learning.utils.loss_and_miner_utils import get_all_pairs_indices, get_all_triplets_indices
 
 import peaccel as pe
-from peaccel.losses import HIB, Contrastive, MultiSimilarity, NegativeMLS, Triplet
+from peaccel.losses import (
+    HIB,
+    BayesianTriplet,
+    Contrastive,
+    MultiSimilarity,
+    NegativeMLS,
+    Triplet,
+    TripletRegression,
+)
 from peaccel.losses.score_distance import ScoreDistance
 
 N, M, DIM = 12, 20, 6
@@ -30,7 +38,12 @@ OF_KIND = [
     (MultiSimilarity, {}, "point"),
     (MultiSimilarity, {"score": "mls", "threshold": -8.0, "beta": 2.0}, "diagonal"),
     (MultiSimilarity, {"score": "cosine"}, "vmf"),
+    (TripletRegression, {"margin": 0.5}, "isotropic"),
+    (BayesianTriplet, {}, "isotropic"),
+    (BayesianTriplet, {"only_violating": True}, "diagonal"),
+    (BayesianTriplet, {"match_moments": True}, "vmf"),
 ]
+OF_TRIPLETS = (Triplet, TripletRegression, BayesianTriplet)
 IDS = [f"{loss.__name__} {kind} {' '.join(options)}" for loss, options, kind in OF_KIND]
 
 
@@ -54,7 +67,7 @@ def test_all_pairs_that_are_listed_are_those_of_the_batch(loss, options, kind):
         own.margin = 99.0  # its own miner, which mined pairs have no need of, is to keep all as well
     expected, gradient = value_and_gradient(own, d, LABELS, 0)
     every = [get_all_pairs_indices(LABELS)]
-    if loss in (Triplet, Contrastive, NegativeMLS, HIB):  # each pair of N is in as many triplets
+    if loss is not MultiSimilarity:  # each pair of N is in as many triplets
         every.append(get_all_triplets_indices(LABELS))
     for mined in every:
         found, by_found = value_and_gradient(own, d, LABELS, 0, mined=mined)
@@ -84,6 +97,58 @@ def test_a_reference_is_the_other_side_of_all_pairs(loss, options, kind):
     torch.testing.assert_close(by_listed, gradient, rtol=1e-5, atol=1e-7)
     leaf = next(x for x in other.arrays if x.requires_grad)
     assert torch.autograd.grad(own(d, LABELS, 0, reference=(other, OTHERS)), leaf)[0].any()  # another modality learns
+
+
+@pytest.mark.parametrize("loss, options, kind", OF_KIND, ids=IDS)
+def test_what_is_listed_twice_counts_twice(loss, options, kind):
+    """As by pytorch-metric-learning, but for MultiSimilarity, which asks which pairs of an anchor there are."""
+    own, d = loss(**options), items(kind)
+    anchors, positives, negatives = (torch.tensor(x) for x in ([0, 0, 0, 3], [4, 4, 8, 7], [1, 2, 2, 6]))
+    pairs = anchors, positives, anchors, negatives
+    found, gradient = value_and_gradient(own, d, LABELS, 0, mined=pairs)
+    if loss in OF_TRIPLETS:  # an anchor's positives with all of its negatives
+        rows = [(a, p, n) for a, p in zip(*pairs[:2], strict=True) for b, n in zip(*pairs[2:], strict=True) if a == b]
+        expected = own(d, LABELS, 0, mined=[torch.stack(x) for x in zip(*rows, strict=True)])
+    elif loss is MultiSimilarity:
+        expected = own(d, LABELS, 0, mined=[x[1:] for x in pairs[:2]] + [x[[0, 1, 3]] for x in pairs[2:]])
+    else:
+        expected = sum(own(d, LABELS, 0, mined=[x[i : i + 1] for x in pairs]) for i in range(4)) / 4
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+    leaf = next(x for x in d.arrays if x.requires_grad)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, leaf)[0], rtol=1e-5, atol=1e-7)
+
+
+def test_pairs_that_a_miner_chose_are_mined_no_more():
+    d, mined = items("point"), get_all_pairs_indices(LABELS)
+    strict, lax = (MultiSimilarity(margin=margin)(d, LABELS, mined=mined) for margin in (0.0, 99.0))
+    assert strict == lax != MultiSimilarity(margin=0.0)(d, LABELS)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Contrastive(score="sampled_cosine"),
+        MultiSimilarity(score="sampled_cosine"),
+        Triplet(score="sampled_cosine"),
+        HIB(),
+    ],
+)
+@pytest.mark.parametrize("with_reference", [False, True])
+def test_draws_of_a_score_are_new_at_every_step_or_those_of_the_seed(loss, with_reference):
+    d, reference = items("diagonal"), (items("diagonal", M, 1), OTHERS) if with_reference else None
+
+    def value(seed):
+        return loss(d, LABELS, seed, reference=reference).item()
+
+    assert value(1) == value(1) and len({value(seed) for seed in (1, 2, None, None, None)}) == 5
+
+
+def test_mined_triplets_are_those_of_the_bayesian_triplet_loss():
+    d, other = items("diagonal"), items("diagonal", M, 1)
+    a, p, n = torch.tensor([0, 0, 5]), torch.tensor([4, 19, 2]), torch.tensor([7, 7, 11])
+    found = BayesianTriplet(margin=0.3)(d, LABELS, reference=(other, OTHERS), mined=(a, p, n))
+    expected = -pe.triplet_probability(d[a], other[p], other[n], 0.3, log=True).mean()
+    torch.testing.assert_close(found, expected)
 
 
 def test_formulas_by_a_score_and_a_reference_pair_by_pair():
@@ -215,7 +280,12 @@ def test_a_memory_without_pairs_of_a_kind_is_no_error(loss, options, kind):
             ValueError,
             "labels of reference are torch.int64 of shape (19,)",
         ),
-        ({"reference": (items("isotropic", M), OTHERS)}, TypeError, "expected a point of dim 6 like d"),
+        ({"reference": (items("isotropic", M), OTHERS)}, TypeError, "expected a point like d"),
+        (
+            {"reference": (items("point", M).truncate(4), OTHERS)},
+            ValueError,
+            "dim of reference is 4, expected 6 like d",
+        ),
         ({"mined": 3}, ValueError, "mined is int, expected (anchors, positives, negatives) or (anchors, pos"),
         ({"mined": (LABELS,)}, ValueError, "mined is 1 tensors, expected"),
         ({"mined": (LABELS, LABELS, LABELS + 9)}, ValueError, "mined names rows 9 .. 12, expected 0 .. 11"),

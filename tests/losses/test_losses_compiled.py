@@ -7,7 +7,9 @@ from torch.nn.functional import normalize
 
 import peaccel as pe
 from peaccel import losses
-from peaccel.losses import _batch
+from peaccel._core import EVERY_GRADIENT
+from peaccel.losses._batch import later_of_classes
+from peaccel.losses._mean_score import mean_score_operator
 from peaccel.retrieval.plan import plan
 
 # Of items 0 to 2 there is one of another class, so that what MarginLoss draws is the same each time; 3 is alone.
@@ -53,7 +55,7 @@ UNEVEN = torch.tensor([4, 0, 4, 7, 0, 4, 1])
 )
 def test_scores_of_classes_of_any_size_compiled(make, kind):
     loss = make()
-    mu = torch.randn(len(UNEVEN), 5, generator=torch.Generator().manual_seed(1))
+    mu = torch.nn.functional.normalize(torch.randn(len(UNEVEN), 5, generator=torch.Generator().manual_seed(1)))
     leaves = [mu.requires_grad_(), (mu.detach().norm(dim=1) + 0.2).requires_grad_(), *loss.parameters()]
 
     def of():
@@ -73,34 +75,22 @@ def test_scores_of_classes_of_any_size_compiled(make, kind):
 
 
 @pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("of", ["labels", "rows", "counts", "few", "many"])
 @pytest.mark.parametrize("score", ["mls", "hib:n=4,seed=3"])
-def test_the_operator_of_scores_of_classes_is_one(score, wanted):
+def test_the_operator_of_mean_scores_is_one(score, of, wanted):
+    if of in ("few", "many") and score == "mls":
+        return  # those of a score that draws
     d = pe.Normal(torch.randn(7, 5), torch.rand(7, 5))
     planned = plan(d, d, score, detach=False)
     seed, n, _ = planned.inputs.draws or (None, 0, 0)
-    items = [x.detach().requires_grad_(wanted) for x in planned.inputs.arrays]
-    call = (planned.pair.op.name, items, seed, n, UNEVEN, "A", wanted)
-    # The check of traced gradients, which those above stand for, fails for tensors in lists: it reads their .grad.
-    kinds = "test_schema", "test_autograd_registration", "test_faketensor"
-    torch.library.opcheck(_batch.mean_score_operator, call, test_utils=kinds)
-    _, gradients = _batch.mean_score_operator(*call)
+    items, flags = [*planned.inputs.arrays], EVERY_GRADIENT if wanted else 0
+    above = (UNEVEN[:, None] == UNEVEN).triu(1)
+    chosen = {"labels": UNEVEN, "rows": later_of_classes("A", UNEVEN)}.get(of, above)
+    call = (planned.pair.op.name, items, seed, n, chosen, of, "A", flags)
+    torch.library.opcheck(mean_score_operator, call, test_utils=("test_schema", "test_faketensor"))
+    mean, gradients = mean_score_operator(*call)
     assert [x.shape for x in gradients] == [x.shape if wanted else (0,) for x in items]
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-@pytest.mark.parametrize("few", [False, True])
-def test_the_operator_of_sums_of_scores_is_one(few, wanted):
-    d = pe.Normal(torch.randn(7, 5), torch.rand(7, 5))
-    op, items, seed, n = _batch._arguments(d, "hib:n=4,seed=3")
-    items = [x.detach().requires_grad_(wanted) for x in items]
-    call = (op, items, seed, n, torch.rand(7, 7).triu(1), few, wanted)
-    kinds = "test_schema", "test_autograd_registration", "test_faketensor"
-    torch.library.opcheck(_batch.sum_of_scores_operator, call, test_utils=kinds)
-    total, gradients = _batch.sum_of_scores_operator(*call)
-    assert [x.shape for x in gradients] == [x.shape if wanted else (0,) for x in items]
-    if wanted:
-        for x, by_x in zip(torch.autograd.grad(3 * total, items), gradients, strict=True):
-            torch.testing.assert_close(x, 3 * by_x)
+    torch.testing.assert_close(mean, pe.pairwise(d, d, score)[above].mean())
 
 
 def test_compiled_scores_of_classes_refuse_labels_without_pairs():

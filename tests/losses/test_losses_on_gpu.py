@@ -11,52 +11,15 @@ from loss_cases import CASES, CLASSES, DIM, KINDS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import normalize
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from waits import NothingIsSent, NothingWaits
 
 import peaccel as pe
 from peaccel import losses
 from peaccel.losses import _batch
 from peaccel.losses._between import PairLoss
 
-WAIT = {
-    "aten._local_scalar_dense.default",
-    "aten.equal.default",
-    "aten.is_nonzero.default",
-    "aten.masked_select.default",
-    "aten.nonzero.default",
-    "aten.repeat_interleave.Tensor",
-    "aten.bincount.default",
-    "aten._unique2.default",
-    "aten.unique_consecutive.default",
-}
-"""Operators whose result, or its shape, the host needs."""
-
 EVERY = pytest.mark.parametrize(("make", "settings", "kind"), CASES, ids=[f"{x[0].__name__}-{x[2]}" for x in CASES])
-
-
-class NothingWaits(TorchDispatchMode):
-    """No operator waits for values, or copies between devices."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        assert str(func) not in WAIT, func
-        if "index" in str(func):
-            assert not any(x.dtype == torch.bool for x in tree_leaves(args[1]) if isinstance(x, torch.Tensor)), func
-        devices = {x.device.type for x in tree_leaves((args, kwargs, found)) if isinstance(x, torch.Tensor)}
-        assert len(devices) <= 1, f"{func} of {devices}"
-        return found
-
-
-class NothingIsSent(TorchFunctionMode):
-    """No tensor on a GPU is made of Python's numbers, which are copied from the host."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        if func in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor) and found.is_cuda:
-            assert isinstance(args[func is torch.Tensor.new_tensor], torch.Tensor), func
-        return found
 
 
 @pytest.fixture
@@ -160,7 +123,8 @@ def test_the_form_for_gpus_gives_the_same(monkeypatch, captured, make, settings,
         assert "labels are all" in str(error)
         expected = None
     monkeypatch.setattr(_batch, "on_gpu", lambda x: True)
-    monkeypatch.setattr("peaccel.losses.triplets.on_gpu", lambda x: True)
+    for module in ("_between", "triplets"):
+        monkeypatch.setattr(f"peaccel.losses.{module}.on_gpu", lambda x: True)
     for module in ("margin", "regression", "vmf"):  # which look at labels on the CPU, "where to look costs nothing"
         monkeypatch.setattr(f"peaccel.losses.{module}.require_labels", lambda *_: None)
     with NothingWaits():

@@ -224,20 +224,29 @@ def test_margin_loss_of_drawn_negatives():
 def test_negatives_are_drawn_inverse_to_how_common_their_distance_is(dim, near):
     distances = torch.tensor([0, 0.1, *near, 1.5])
     different = torch.tensor([False, False, *[True] * 6])
-    loss, (apart, other) = MarginLoss(), (x.expand(2_500, -1) for x in (distances, different))
-    drawn, near_enough = loss._negatives(apart, other, dim, seed=1)
+    columns = torch.arange(8)
+    loss, (apart, other, rows) = MarginLoss(), (x.expand(2_500, -1) for x in (distances, different, columns))
+    drawn, near_enough = loss._negatives(apart, other, rows, dim, seed=1)
     at = np.maximum(near, 0.5)
     weights = at ** (2.0 - dim) * (1 - at**2 / 4) ** ((3.0 - dim) / 2)
     counts = np.bincount(drawn.numpy().ravel(), minlength=8)
     assert counts[[0, 1, 7]].sum() == 0 and near_enough.all()
     assert stats.chisquare(counts[2:7], counts.sum() * weights / weights.sum()).pvalue > 0.01
-    assert not loss._negatives(apart, other & (apart > 1.4), dim, seed=1)[1].any()
+    assert not loss._negatives(apart, other & (apart > 1.4), rows, dim, seed=1)[1].any()
+
+
+def test_negatives_in_blocks_are_those_of_one(monkeypatch):
+    draws = torch.Generator().manual_seed(0)
+    d, labels = pe.Point(torch.randn(30, 4, generator=draws)), torch.randint(0, 4, (30,), generator=draws)
+    expected = MarginLoss()(d, labels, seed=3)
+    monkeypatch.setattr("peaccel.losses.pairs.BLOCK", 100)  # of 30 rows 3 together
+    torch.testing.assert_close(MarginLoss()(d, labels, seed=3), expected)
 
 
 def test_a_near_pair_leaves_other_anchors_their_draws():
     # In 256 dimensions distances .5 and 1.38 weigh e^184 to 1.
     near = torch.tensor([[0.0, 0.5, 1.38], [0.5, 0.0, 1.38], [1.38, 1.38, 0.0]])
-    drawn, near_enough = MarginLoss()._negatives(near, near > 0, 256, seed=0)
+    drawn, near_enough = MarginLoss()._negatives(near, near > 0, torch.arange(3).expand(3, 3), 256, seed=0)
     assert drawn[:2].tolist() == [[1, 1, 1], [0, 0, 0]] and set(drawn[2].tolist()) <= {0, 1} and near_enough.all()
 
 
@@ -287,7 +296,7 @@ def test_rows_of_classes_are_the_pairs_of_one_class(labels):
     labels = torch.tensor(labels)
     same = labels[:, None] == labels
     rows, counted = _batch._rows_of_classes("", labels)
-    found = [(i, j) for i, j in zip(*counted.nonzero(as_tuple=True), strict=True)]
+    found = zip(*counted.nonzero(), strict=True)
     assert sorted((int(i), int(rows[i, j])) for i, j in found) == [tuple(pair) for pair in same.nonzero().tolist()]
 
 
@@ -303,7 +312,8 @@ def test_a_sharp_multi_similarity_stays_finite():
 
 def test_all_bits_of_a_seed_count():
     near = torch.rand(40, 40, generator=torch.Generator().manual_seed(0)) + 0.5
-    first, same, other = (MarginLoss()._negatives(near, near > 0, 8, seed)[0] for seed in (5, 5, 2**32 + 5))
+    rows, seeds = torch.arange(40).expand(40, 40), (5, 5, 2**32 + 5)
+    first, same, other = (MarginLoss()._negatives(near, near > 0, rows, 8, seed)[0] for seed in seeds)
     assert torch.equal(first, same) and not torch.equal(first, other)
     found = {folded(seed) for low in range(100) for seed in (low, 2**32 + low, 2**62 + low)}
     assert len(found) == 300 and all(folded(seed) == seed for seed in (0, 7, 2**32 - 1))

@@ -10,6 +10,7 @@ from torch import multiprocessing
 import peaccel as pe
 from peaccel.losses import NegativeMLS, ProxyAnchor
 from peaccel.losses._between import PairLoss
+from peaccel.losses.base import NotFiniteError
 
 # ProxyAnchor is tested with the other losses over proxies, tests/losses/test_losses_proxies.py.
 CASES = [case for case in OF_ALL if case[0].across and case[0] is not ProxyAnchor]
@@ -80,6 +81,29 @@ def test_two_processes_have_the_loss_and_the_mean_gradients_of_one(tmp_path):
                 torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-9 + 1e-6 * float(y.abs().max()), msg=name)
 
 
+def uneven_batches(rank, folder):
+    """One of two processes, with 8 and 4 items, or with equal batches beside references of 8 and 4."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
+    _, d = batch("diagonal", LABELS)
+    few, all_, said = slice((8, 4)[rank]), slice(8), []
+    for part, reference in ((few, None), (all_, (d[few], LABELS[few]))):
+        with pytest.raises(ValueError) as raised:
+            NegativeMLS()(d[part], LABELS[part], reference=reference)
+        said.append(str(raised.value))
+    torch.save(said, f"{folder}/{rank}")
+    dist.destroy_process_group()
+
+
+def test_batches_of_different_lengths_are_refused_by_every_process(tmp_path):
+    multiprocessing.spawn(uneven_batches, (tmp_path,), nprocs=2)
+    for rank in (0, 1):
+        assert torch.load(tmp_path / str(rank)) == [
+            f"NegativeMLS: {name} of the processes have [8, 4] items, expected as many of each"
+            for name in ("d", "reference")
+        ]
+
+
 @pytest.mark.parametrize("case", [CASES[i] for i, name in enumerate(IDS) if name not in DRAWN])
 def test_the_order_of_the_batch_does_not_matter(case):
     make, settings, kind = case
@@ -124,6 +148,34 @@ def test_float64_gives_float64_and_float32_float32(case):
     make, settings, kind = case
     for dtype in (torch.float32, torch.float64):
         assert make(**settings)(of_kind(kind, dtype), torch.tensor([0, 0, 1, 1]), 1).dtype == dtype
+
+
+@of_all
+def test_what_makes_a_loss_nan_is_said(case):
+    """On the CPU alone: elsewhere who looks waits."""
+    make, settings, kind = case
+    d, labels, loss = of_kind(kind, torch.float32), torch.tensor([0, 0, 1, 1]), make(**settings)
+    references = [None, (d, labels)] if isinstance(loss, PairLoss) else [None]
+    for number, name in enumerate(d._names):
+        wrong = [x.clone() for x in d.arrays]
+        wrong[number][2] = float("nan")
+        for reference in references:
+            further = {} if reference is None else {"reference": reference}
+            try:  # a loss that has no need of the number is right without it
+                assert loss(type(d)(*wrong), labels, 1, **further).isfinite()
+            except NotFiniteError as error:
+                what = f"{type(d).__name__}: {name} is not finite in row 2"
+                assert str(error) == f"{make.__name__}: the loss is nan: {what}"
+        if name != "mu":
+            negative = type(d)(d.mu, d.arrays[number].log() - 9)
+            said = f"{type(d).__name__}: {name} is negative in row 0"
+            said += ": a variance is expected, not its logarithm" if name == "var" else ""
+            for first, second in [(negative, None)] + [(d, (negative, labels))] * isinstance(loss, PairLoss):
+                with pytest.raises(ValueError, match=f"^{said}$"):
+                    loss(first, labels, 1, **({} if second is None else {"reference": second}))
+    if kind in ("vmf", "scaled"):
+        with pytest.raises(ValueError, match=r"mu in row 0 has length 5"):
+            loss(type(d)(5 * d.mu, d.arrays[1]), labels, 1)
 
 
 def of_kind(kind, dtype):

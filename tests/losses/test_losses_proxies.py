@@ -339,7 +339,7 @@ def test_bad_settings_are_named():
         with pytest.raises(ValueError, match=message):
             build()
     with pytest.raises(TypeError, match="expected vmf or point"):
-        nca("el_nivmf")(pe.Scaled(embeddings(), torch.ones(N).double()), LABELS)
+        nca("el_nivmf")(pe.Scaled(nn.functional.normalize(embeddings()), torch.ones(N).double()), LABELS)
     for loss in every_loss(dim=D + 1):
         with pytest.raises(ValueError, match="dim"):
             loss(pe.Point(embeddings().detach().float()), LABELS)

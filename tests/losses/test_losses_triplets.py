@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy import stats
 
 import peaccel as pe
 from peaccel.losses import triplets
+from peaccel.losses._between import ItemPairs
 from peaccel.losses.triplets import BayesianTriplet, Triplet, TripletRegression
 from peaccel.published.bayesian_triplet_listing import FlippedBayesianTriplet
 
@@ -67,11 +69,32 @@ def test_triplets_by_lists_by_sorting_and_by_loops(monkeypatch, block):
     for a, p, n in violate:
         weights[a, p] += 1
         weights[a, n] -= 1
-    for count in (triplets.violating_triplets, triplets._violating_by_sorting):
-        found = triplets.Violating(*count(squares, LABELS, 1.0))
+    same, different = ItemPairs("Triplet", pe.Point(squares), LABELS).counts()
+    by_sorting = partial(triplets._by_sorting, squares, same, different)
+    by_counts = partial(triplets._by_sorting, squares, same.float(), different.float())
+    for count in (partial(triplets.violating_triplets, squares, LABELS), by_sorting, by_counts):
+        found = triplets.Violating(*count(1.0))
         torch.testing.assert_close(found.weights, weights, rtol=0, atol=0)
         assert (found.found, found.triplets) == (len(violate), len(VALID))
+    monkeypatch.setattr(triplets, "SORTED", 0)
+    assert all(map(torch.equal, triplets._violating(squares, LABELS, 1.0), by_sorting(1.0)))
     torch.library.opcheck(triplets.violating_triplets, (squares, LABELS, 1.0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("only_violating", [False, True])
+def test_triplets_in_blocks_are_those_of_one(monkeypatch, kind, only_violating):
+    leaves, d = items(kind, n=14)
+    labels = torch.arange(14) // 7
+    losses = [BayesianTriplet(only_violating=only_violating, match_moments="matched" in kind)]
+    losses += [TripletRegression()] * (kind == "isotropic")
+    for loss in losses:
+        expected = loss(d, labels)
+        monkeypatch.setattr(triplets, "BLOCK", 1)  # of 84 pairs 14 together
+        close(loss(d, labels), expected, leaves)
+        with torch.no_grad():
+            torch.testing.assert_close(loss(d, labels), expected, rtol=1e-12, atol=0)
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(("labels", "which"), [([0, 1, 2], "different"), ([4, 4, 4], "equal")])

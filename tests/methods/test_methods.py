@@ -218,7 +218,7 @@ def test_the_score_of_hib_has_the_slope_and_the_offset_that_were_learned():
         training.criterion.b.fill_(-0.3)
     score = training.score(None, None)
     assert (score.params["a"], score.params["b"]) == pytest.approx((np.exp(0.7), -0.3))
-    assert score.params["n"] == 5
+    assert score.params["n"] == training.criterion.score.params["n"] == 5
 
 
 def test_captions_find_images_and_images_captions_under_these_names():
@@ -428,7 +428,9 @@ def test_a_rising_margin_is_that_of_the_loss_at_each_step(name):
 
 def test_mu_of_mu_scaleface_is_that_of_all_pairs():
     rng = np.random.default_rng(0)
-    d, labels = pe.Scaled(rng.normal(size=(60, 5)), rng.uniform(1, 9, 60)), rng.integers(0, 7, 60) * 3
+    mu = rng.normal(size=(60, 5))
+    d = pe.Scaled(mu / np.linalg.norm(mu, axis=1, keepdims=True), rng.uniform(1, 9, 60))
+    labels = rng.integers(0, 7, 60) * 3
     rows = np.argwhere(np.triu(np.ones((60, 60), bool), k=1))
     expected = pe.fit_shift(d, rows, labels[rows[:, 0]] == labels[rows[:, 1]])
     assert mu_scaleface.score(d, labels).params["mu"] == pytest.approx(expected, abs=1e-12)

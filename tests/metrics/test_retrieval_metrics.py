@@ -1,10 +1,13 @@
 """Items ranked among themselves, and average precision at k: against naive loops and pytorch-metric-learning."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
+import torch
 
+import peaccel as pe
 from peaccel import metrics
 from peaccel.published.non_isotropic import average_precision_with_query
 
@@ -130,3 +133,69 @@ def test_against_pytorch_metric_learning():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- equal scores ------------------------------------------------------------------------------------------------------
+
+METRICS = {
+    "hit_at_k": lambda ids, *labels: metrics.hit_at_k(ids, *labels, k=2),
+    "average_precision_at_r": metrics.average_precision_at_r,
+    "average_precision_at_k": lambda ids, *labels: metrics.average_precision_at_k(ids, *labels, k=3),
+}
+
+
+def orders(ids, scores):
+    """All rankings of one query in which items with a score stand in any order."""
+    groups = [[i for i, s in zip(ids, scores, strict=True) if s == of] for of in sorted(set(scores), reverse=True)]
+    for order in itertools.product(*map(itertools.permutations, groups)):
+        yield list(itertools.chain(*order))
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_equal_scores_count_by_the_mean_over_all_orders(metric, own, seed):
+    rng = np.random.default_rng(seed)
+    gallery = rng.integers(0, 3, 7)
+    queries = gallery if own else rng.integers(0, 4, 7)
+    labels = (gallery,) if own else (queries, gallery)
+    ids = np.argsort(rng.random((7, 7)), 1)
+    scores = -np.sort(rng.integers(0, 3, (7, 7)).astype("f4"), 1)  # at most seven items share one
+    scores[0] = -np.arange(7)  # and of one query none do
+    found = metric(pe.Ranking(scores, ids), *labels)
+    for row in range(7):
+        alone = np.tile(np.arange(7), (7, 1))  # what the others rank is of no matter
+        values = []
+        for order in orders(ids[row], scores[row]):
+            alone[row] = order
+            values.append(metric(alone, *labels)[row])
+        assert found[row] == pytest.approx(np.mean(values), abs=1e-14, nan_ok=True)
+    assert found[0] == pytest.approx(metric(ids, *labels)[0], abs=0, nan_ok=True)
+    torch_found = metric(pe.Ranking(*map(torch.tensor, (scores, ids))), *labels)
+    np.testing.assert_array_equal(torch_found, found)
+
+
+def test_scores_that_all_differ_leave_every_bit():
+    rng = np.random.default_rng(0)
+    labels, gallery = rng.integers(0, 20, 500), rng.integers(0, 20, 900)
+    ids, scores = rng.permuted(np.tile(np.arange(900), (500, 1)), axis=1)[:, :80], -np.arange(80.0) * np.ones((500, 1))
+    for metric in METRICS.values():
+        np.testing.assert_array_equal(metric(pe.Ranking(scores, ids), labels, gallery), metric(ids, labels, gallery))
+
+
+def test_what_has_no_score_was_not_found():
+    """A query of NaN once counted as answered by row 0."""
+    ids, labels = np.array([[0, 1], [0, 1], [0, -1]]), ([7, 7, 7], [7, 8])
+    ranking = pe.Ranking(np.array([[np.nan, np.nan], [2.0, 1.0], [2.0, -np.inf]]), ids)
+    assert metrics.hit_at_k(ranking, *labels).tolist() == [0, 1, 1]
+    assert metrics.relevance(ranking, *labels)[:, 0].tolist() == [False, True, True]
+    assert metrics.recall_at_k(ranking, *labels) == pytest.approx(2 / 3)
+    # What was not found, -1 with -inf, shares no score with an item that is as unlike as can be.
+    nothing = pe.Ranking(np.full((1, 3), -np.inf), np.array([[0, -1, -1]]))
+    assert metrics.hit_at_k(nothing, [7], [7]).tolist() == [1]
+
+
+def test_a_ranking_of_other_shapes_is_refused():
+    for scores in ([[0.5]], [["a", "b"]]):
+        with pytest.raises(ValueError, match=r"^hit_at_k: scores has shape .*, expected numbers \(1, 2\) like ids$"):
+            metrics.hit_at_k(pe.Ranking(np.array(scores), np.array([[0, 1]])), [1], [1, 2])

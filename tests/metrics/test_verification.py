@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from sklearn.metrics import roc_auc_score, roc_curve
+from scipy.stats import norm
+from sklearn.metrics import f1_score, matthews_corrcoef, roc_auc_score, roc_curve
 
 from peaccel import metrics
+from peaccel.metrics.detection_cost import Costs
 
 SAME = [1, 1, 0, 0]
 
@@ -51,13 +53,13 @@ def test_areas_and_equal_errors_against_scikit_learn(scores, same):
     # Two equal rates would make interpolation by them ambiguous: both are interpolated along the curve.
     place = np.arange(len(fpr))
     at = brentq(lambda x: np.interp(x, place, fpr) - 1 + np.interp(x, place, tpr), 0, len(fpr) - 1, xtol=1e-13)
-    assert metrics.equal_error_rate(scores, same) == pytest.approx(np.interp(at, place, fpr), abs=1e-10)
+    assert metrics.equal_error_rate(scores, same).rate == pytest.approx(np.interp(at, place, fpr), abs=1e-10)
 
 
 def test_hand_cases():
-    assert metrics.equal_error_rate([4, 3, 2, 1], SAME) == 0
-    assert metrics.equal_error_rate([1, 2, 3, 4], SAME) == 1
-    assert metrics.equal_error_rate([0, 0, 0, 0], SAME) == metrics.roc_auc([0, 0, 0, 0], SAME) == 0.5
+    assert metrics.equal_error_rate([4, 3, 2, 1], SAME).rate == 0
+    assert metrics.equal_error_rate([1, 2, 3, 4], SAME).rate == 1
+    assert metrics.equal_error_rate([0, 0, 0, 0], SAME).rate == metrics.roc_auc([0, 0, 0, 0], SAME) == 0.5
     assert metrics.best_threshold([4, 3, 2, 1], SAME) == 3
     assert metrics.best_threshold([1, 2], [1, 1]) == -math.inf
     assert metrics.best_threshold([1, 2], [0, 0]) == math.inf
@@ -225,7 +227,7 @@ def test_known_costs():
     found = metrics.detection_cost(d * x - d * d / 2, same, 0.5, resamples=20)
     assert found.min_dcf == pytest.approx(math.erfc(d / 2 / math.sqrt(2)), abs=0.003)
     assert found.actual_dcf == pytest.approx(found.min_dcf, abs=0.001) and found.bayes_threshold == 0
-    assert metrics.equal_error(x, same, resamples=1).threshold == pytest.approx(d / 2, abs=0.02)
+    assert metrics.equal_error_rate(x, same, resamples=1).threshold == pytest.approx(d / 2, abs=0.02)
 
 
 def test_intervals_of_costs_against_a_bootstrap_of_the_pairs():
@@ -235,22 +237,147 @@ def test_intervals_of_costs_against_a_bootstrap_of_the_pairs():
     draws = []
     for _ in range(500):
         again = np.concatenate([rng.choice(positive, 300), rng.choice(negative, 900)])
-        cost, point = metrics.detection_cost(again, same, resamples=1), metrics.equal_error(again, same, resamples=1)
-        draws.append((cost.min_dcf, cost.actual_dcf, cost.cllr, point.rate, point.threshold))
+        cost, point = (
+            metrics.detection_cost(again, same, resamples=1),
+            metrics.equal_error_rate(again, same, resamples=1),
+        )
+        draws.append((cost.actual_dcf, cost.cllr, point.rate, point.threshold))
     expected = np.quantile(draws, [0.05, 0.95], axis=0).T
-    cost, point = (call(scores, same, level=0.9) for call in (metrics.detection_cost, metrics.equal_error))
-    found = [cost.min_dcf_interval, cost.actual_dcf_interval, cost.cllr_interval]
+    cost, point = (call(scores, same, level=0.9) for call in (metrics.detection_cost, metrics.equal_error_rate))
+    found = [cost.actual_dcf_interval, cost.cllr_interval]
     found += [point.rate_interval, point.threshold_interval]
     # Ends of percentiles of 500 draws scatter by a tenth of what lies between them.
     width = np.diff(expected, axis=1)
     assert (np.abs(np.array(found) - expected) < 0.15 * width).all()
 
 
+@pytest.mark.parametrize(
+    ("matches", "others", "apart", "p_target"),
+    [(300, 900, 3, 0.01), (1000, 10_000, 3, 0.01), (300, 900, 2, 0.5), (100, 1000, 4, 0.01), (500, 500, 2.5, 0.01)],
+)
+def test_intervals_of_the_least_cost_hold_that_of_all_pairs(matches, others, apart, p_target):
+    """Percentiles of each draw's own least cost held it in 20 to 87 % of such draws."""
+    threshold = np.linspace(-10, 14, 20_001)
+    cost = Costs("", p_target).of(norm.sf(threshold), norm.sf(threshold - apart)).min()
+    rng, held = np.random.default_rng(0), 0
+    same = np.arange(matches + others) < matches
+    for seed in range(60):
+        scores = rng.normal(size=len(same)) + apart * same
+        found = metrics.detection_cost(scores, same, p_target, resamples=200, seed=seed)
+        low, high = found.min_dcf_interval
+        assert low <= found.min_dcf <= high
+        held += low <= cost <= high
+    # Of 60, where 88 % is the least that 150 draws of each of eight populations had: less three standard errors.
+    assert held >= 60 * (0.88 - 3 * math.sqrt(0.88 * 0.12 / 60))
+
+
+def speakers(seed, voices=30, enrolled=3, tested=3):
+    """Trials of all enrolments with all tests; a voice has its own difficulty, so that its trials go together."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(voices, 6))
+    hard = np.exp(rng.normal(0, 0.7, voices))
+    sides = [np.arange(voices).repeat(n) for n in (enrolled, tested)]
+    a, b = (x[of] + 0.6 * hard[of, None] * rng.normal(size=(len(of), 6)) for of in sides)
+    scores = -((a[:, None] - b) ** 2).sum(2).ravel()
+    i, j = np.divmod(np.arange(len(scores)), len(sides[1]))
+    names = [np.array([f"{side}{n}" for n in range(len(of))]) for side, of in zip("et", sides, strict=True)]
+    return scores, sides[0][i] == sides[1][j], names[0][i], names[1][j]
+
+
+def test_intervals_of_trials_draw_speakers():
+    """Trials one by one are too sure of other speakers: of 40 lists their intervals hold the rates of all in fewer."""
+    truth = [np.mean([call(*speakers(900 + seed)[:2], resamples=1)[0] for seed in range(40)]) for call in RATES]
+    held = np.zeros((2, 2))
+    for seed in range(40):
+        scores, same, enrol, test = speakers(seed)
+        clusters = metrics.trial_clusters(enrol, test, same)
+        assert len(np.unique(clusters)) == 30 and ((clusters[:, 0] == clusters[:, 1]) == same).all()
+        for i, of in enumerate((None, clusters)):
+            found = [call(scores, same, clusters=of, resamples=300, seed=seed)[1] for call in RATES]
+            held[i] += [low <= value <= high for (low, high), value in zip(found, truth, strict=True)]
+    # Of 95 % with 30 speakers, whose percentiles are a little narrow, less three standard errors of 40 lists.
+    assert (held[1] >= 40 * (0.93 - 3 * math.sqrt(0.93 * 0.07 / 40))).all() and (held[0] < held[1] - 5).all()
+
+
+def equal_error(*pairs, **named):
+    found = metrics.equal_error_rate(*pairs, **named)
+    return found.rate, found.rate_interval
+
+
+def least_cost(*pairs, **named):
+    found = metrics.detection_cost(*pairs, 0.2, **named)
+    return found.min_dcf, found.min_dcf_interval
+
+
+RATES = equal_error, least_cost
+
+
+def test_clusters_of_other_shapes_are_refused_and_one_of_them_has_no_interval():
+    scores, same = [4.0, 3, 2, 1], SAME
+    with pytest.raises(ValueError, match=r"^detection_cost: clusters has shape \(3,\), expected \(4,\) or \(4, 2\)$"):
+        metrics.detection_cost(scores, same, clusters=[1, 2, 3])
+    with pytest.raises(ValueError, match=r"^equal_error_rate: 1 of the 4 clusters are missing"):
+        metrics.equal_error_rate(scores, same, clusters=["a", None, "b", "c"])
+    with pytest.raises(ValueError, match=r"clusters has shape \(4, 3\), expected"):
+        metrics.equal_error_rate(scores, same, clusters=np.zeros((4, 3), int))
+    alone = metrics.detection_cost(scores, same, clusters=[7, 7, 7, 7])
+    assert np.isnan([*alone.min_dcf_interval, *alone.cllr_interval]).all() and alone.min_dcf == 0
+
+
+# -- thresholds --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*look reversed")
+@pytest.mark.parametrize("by", ["f1", "mcc"])
+@pytest.mark.parametrize("scores, same", CASES)
+def test_thresholds_by_f1_and_mcc_against_scikit_learn(scores, same, by):
+    measure = {"f1": lambda *x: f1_score(*x, zero_division=0), "mcc": matthews_corrcoef}[by]
+    tried = {t: measure(same, scores >= t) for t in [*scores, -math.inf, math.inf]}
+    best = metrics.best_threshold(scores, same, by=by)
+    assert measure(same, scores >= best) == pytest.approx(max(tried.values()), abs=1e-12)
+    assert all(t <= best for t, x in tried.items() if x > max(tried.values()) - 1e-12) or best == -math.inf
+
+
+INF = math.inf
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(20))
+def test_thresholds_part_infinite_scores_as_they_say(dtype, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.choice([-INF, -1.0, 0.0, 2.0, INF], 8).astype(dtype)
+    same = rng.permutation(np.arange(8) < 4)
+    for far in (0, 0.25, 0.5, 1):
+        found = metrics.tar_at_far(scores, same, far, resamples=2)
+        accepted = scores >= found.threshold
+        assert (accepted[same].mean(), accepted[~same].mean()) == (found.tar, found.attained_far)
+    for by in ("accuracy", "f1", "mcc"):
+        best = metrics.best_threshold(scores, same, by=by)
+        good = {t: best_by(scores >= t, same, by) for t in (-INF, -1, 0, 2, INF)}
+        assert good.get(best, best_by(scores >= best, same, by)) == pytest.approx(max(good.values()), abs=1e-12)
+    at_equal = metrics.equal_error_rate(scores, same, resamples=2).threshold
+    assert at_equal == -INF or at_equal in np.nan_to_num(scores)
+
+
+def best_by(accepted, same, by):
+    measures = {"accuracy": lambda x, y: (x == y).mean(), "f1": lambda x, y: f1_score(x, y, zero_division=0)}
+    return {**measures, "mcc": matthews_corrcoef}[by](same, accepted)
+
+
+def test_infinite_scores_of_impostors():
+    """inf accepts them: it was said to have a FAR of 0, and to decide best."""
+    assert math.isnan(metrics.tar_at_far([INF, 0.0], [0, 1], 0, resamples=2).threshold)
+    assert metrics.best_threshold([INF, 0.0], [0, 1]) == -INF
+    found = metrics.tar_at_far([-INF, 0.0], [1, 0], 1, resamples=2)
+    assert (found.tar, found.threshold) == (1, -INF)
+    with pytest.raises(ValueError, match=r"^best_threshold: unknown by 'f2'; did you mean 'f1'\?$"):
+        metrics.best_threshold([1, 2], [0, 1], by="f2")
+
+
 @pytest.mark.parametrize("scores, same", CASES)
 def test_the_threshold_at_the_equal_error_is_where_voxceleb_has_it(scores, same):
-    found = metrics.equal_error(scores, same, resamples=5)
+    found = metrics.equal_error_rate(scores, same, resamples=5)
     gaps = {t: abs((scores[same == 1] < t).mean() - (scores[same == 0] >= t).mean()) for t in scores}
-    assert found.rate == metrics.equal_error_rate(scores, same)
     assert found.threshold == max(t for t, gap in gaps.items() if gap <= min(gaps.values()) + 1e-12)
 
 

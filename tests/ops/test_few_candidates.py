@@ -2,7 +2,10 @@
 
 import copy
 import os
+import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -127,18 +130,37 @@ def test_of_a_large_gallery_gradients_are_of_few_rows(score, kind, prepare, monk
         torch.testing.assert_close(few, whole, rtol=0, atol=0)
 
 
+def calls(function):
+    """How many calls of Python a function makes, when all that is made once is there."""
+    function()
+    count = 0
+
+    def seen(frame, event, _):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(seen)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count - 1  # less its own
+
+
 def test_a_call_is_short():
-    """The functions of the package that one call runs, and those among them that are given the concentrations."""
+    """The calls of Python of two verbs, with numpy's and torch's; of a rerank the functions of the package, and those
+    among them that are given the concentrations."""
     q, g = make("vmf", 3, 6, 1), make("vmf", 90, 6, 2)
-    pe.rerank(q, g, candidates(), 2)
-    called, given = set(), set()
+    ids = candidates()
+    assert 30 < calls(lambda: pe.search(q, g, 2)) <= 40 and 30 < calls(lambda: pe.rerank(q, g, ids, 2)) <= 45
+    called, given, package = set(), set(), f"{Path(pe.__file__).parent}{os.sep}"
 
     def holds(x):
         return any(x is d or x is d.kappa for d in (q, g)) or (isinstance(x, tuple | list) and any(map(holds, x)))
 
     def seen(frame, event, _):
         code = frame.f_code
-        if event == "call" and f"{os.sep}peaccel{os.sep}" in code.co_filename:
+        if event == "call" and code.co_filename.startswith(package):
             called.add(code)
             given.update([code] if any(map(holds, frame.f_locals.values())) else [])
 
@@ -151,6 +173,21 @@ def test_a_call_is_short():
     assert 20 < len(called) <= 32, sorted(code.co_qualname for code in called)
     # One of them hands all arguments on to a function in which numpy does not warn.
     assert 10 < len(given) <= 24, sorted(code.co_qualname for code in given)
+
+
+def test_no_test_here_depends_on_the_folders_above(tmp_path):
+    """In a clone of the natural name that holds its environment, with a blank and an umlaut above it."""
+    clone, root = tmp_path / "Maja Bär" / "peaccel", Path(__file__).parents[2]
+    clone.mkdir(parents=True)
+    parts = {"python": Path(pe.__file__).parents[1], "site-packages": sysconfig.get_path("purelib")}
+    for name, leads_to in ({path.name: path for path in root.iterdir()} | parts).items():
+        (clone / name).symlink_to(leads_to)
+    paths = os.pathsep.join(str(clone / name) for name in ("python", "site-packages"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", clone]
+    command += ["tests/ops/test_few_candidates.py", "-k", "not folders_above"]
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, cwd=clone, env=environment, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("wrong", [90, -2, 2**40])

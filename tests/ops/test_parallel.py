@@ -3,6 +3,7 @@
 import os
 import pathlib
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -168,11 +169,56 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("call", ["pe.search(q, g, 10)", "pe.pairwise(q, g)"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "pe.search(q, g, 10)",
+        "pe.pairwise(q, g)",
+        *(
+            call.replace("DRAWN", "pe.scores.hib(n=256, seed=1)")
+            for call in (
+                "pe.search(q[:64], g, 10, DRAWN)",
+                "pe.rescore(q[:64], g, np.tile(np.arange(2000), (64, 1)), DRAWN)",
+                "pe.rerank(q[:64], g, np.tile(np.arange(2000), (64, 1)), 10, DRAWN)",
+            )
+        ),
+    ],
+)
 def test_ctrl_c_ends_a_long_call_within_a_second(call, threads):
     """A second of processors' time, which does not run while others have them."""
     what, *seconds = python(LONG.format(threads=threads, call=call)).stdout.split()
     assert what == "interrupted" and float(seconds[0]) < 1
+
+
+def test_candidates_that_another_thread_changes_are_an_error_of_ours():
+    items = make("normal_isotropic", 500, 8)
+    candidates = np.random.default_rng(0).integers(0, 500, (50, 400))
+    kept, stop, said = candidates.copy(), threading.Event(), set()
+
+    def change():
+        while not stop.is_set():
+            candidates[40:] = 10**6
+            candidates[40:] = kept[40:]
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            for call in (
+                lambda: pe.rescore(items[:50], items, candidates),
+                lambda: pe.rerank(items[:50], items, candidates, 3),
+            ):
+                try:
+                    call()
+                except BaseException as error:  # a panic is no Exception
+                    said.add(f"{type(error).__name__}: {error}")
+    finally:
+        stop.set()
+        thread.join()
+    before = r"of query 4\d hold id \d+, expected -1 \(none\) or a row of the gallery, which has 500"
+    expected = rf"ValueError: mls: candidates ({before}|were changed by another thread during the call)"
+    assert said and all(re.fullmatch(expected, x) for x in said)
 
 
 def in_child(work, seconds=20):
@@ -246,3 +292,26 @@ def test_several_python_threads_may_call_at_once():
     for thread in threads:
         thread.join()
     assert len(results) == 8 and all(np.array_equal(x, expected) for x in results)
+
+
+def test_threads_whose_first_tensors_come_at_once_register_the_operators_once():
+    code = """
+import sys, threading
+import peaccel as pe, torch
+
+sys.setswitchinterval(1e-6)
+start, found = threading.Barrier(4), []
+
+def first():
+    start.wait()
+    try:
+        found.append(pe.special.log_iv(2.0, torch.ones(1)).item())
+    except RuntimeError as error:
+        found.append(error)
+
+threads = [threading.Thread(target=first) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(set(found)) == 1 and isinstance(found[0], float), found
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

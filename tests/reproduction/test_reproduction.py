@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import multiprocessing
 import re
 import signal
 import subprocess
@@ -213,6 +214,22 @@ def test_results_are_read_back(tmp_path):
     found = ledger.read(path)
     assert {cell: record["validation"] for cell, record in found.items()} == {one: 0.75, two: 0.25}
     assert len(path.read_text().splitlines()) == 3
+
+
+def append_some(path, seed):
+    for trial in range(40):
+        ledger.append(path, trained("hard", "scf", seed, attempt=trial), {"validation": 0.5})
+
+
+def test_no_line_is_lost_where_processes_append_at_once(tmp_path):
+    path = tmp_path / "results.jsonl"
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=append_some, args=(path, seed)) for seed in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0] and ledger.count(path) == 120
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):

@@ -56,6 +56,7 @@ def assert_found(found, want, ids=None):
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
+@pytest.mark.usefixtures("unlooked")
 def test_everything_above_a_threshold_is_found_with_the_bits_of_search(kind, library):
     q, g = (hostile(kind, n, 5, dtype="float32", library=library) for n in (9, 83))
     for score in SCORES[kind]:
@@ -70,6 +71,7 @@ def test_everything_above_a_threshold_is_found_with_the_bits_of_search(kind, lib
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("unlooked")
 def test_duplicates_are_the_pairs_above_the_diagonal(kind):
     d = hostile(kind, 40, 4, dtype="float32")
     for score in SCORES[kind]:

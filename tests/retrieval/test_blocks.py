@@ -1,5 +1,7 @@
 """A gallery in blocks is searched and rescored as one: same ids, same bits, and a block more in memory."""
 
+import contextlib
+import contextvars
 import itertools
 import os
 import pathlib
@@ -181,6 +183,68 @@ def failing(error):
     yield GALLERY[:50]
     yield GALLERY[50:60]
     raise error
+
+
+MODES = {
+    "none": contextlib.nullcontext,
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "without a cache": lambda: torch.autocast("cpu", torch.float16, cache_enabled=False),
+}
+CALLER = contextvars.ContextVar("CALLER", default="another thread")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_blocks_are_made_in_the_modes_of_the_caller(mode):
+    q, seen = pe.Point(torch.ones(2, 3)), []
+
+    def state():
+        autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()
+        return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, CALLER.get()
+
+    def source():
+        for _ in range(3):
+            seen.append(state())
+            yield pe.Point(torch.ones(4, 3))
+        with torch.no_grad():  # which stays entered between two blocks
+            for _ in range(2):
+                yield pe.Point(torch.ones(4, 3))
+                seen.append(torch.is_grad_enabled())
+
+    token = CALLER.set("the caller")
+    try:
+        with MODES[mode]():
+            pe.search(q, source(), 2, "cosine")
+            assert seen == [state()] * 3 + [False] * 2
+    finally:
+        CALLER.reset(token)
+
+
+def test_blocks_are_made_on_the_devices_and_streams_of_the_caller(monkeypatch):
+    entered, here = [], threading.current_thread()
+
+    @contextlib.contextmanager
+    def enters(what):
+        entered.append((what, threading.current_thread() is here))
+        yield
+        entered.append((f"left {what}", threading.current_thread() is here))
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda i: f"a stream of {i}")
+    monkeypatch.setattr(torch.cuda, "stream", enters)
+    monkeypatch.setattr(torch.cuda, "device", enters)
+
+    def source():
+        entered.append("asked")
+        yield pe.Point(torch.ones(4, 3))
+
+    pe.search(pe.Point(torch.ones(2, 3)), source(), 2, "cosine")
+    of_caller = ["a stream of 0", "a stream of 1", 1]
+    want = [(what, False) for what in of_caller], [(f"left {what}", False) for what in reversed(of_caller)]
+    assert entered == [*want[0], "asked", *want[1]]
 
 
 @pytest.mark.parametrize("verb", [lambda g: pe.search(QUERIES, g, 3), lambda g: pe.rescore(QUERIES, g, [[0]] * 7)])

@@ -26,8 +26,7 @@ def test_every_verb_gives_the_bits_of_float32(name, dim, dtype, library):
         prepared = pe.prepare(half, score)
         ids = np.random.default_rng(3).integers(-1, 40, (9, 21))
         ids = as_library(ids, library, "int64") if library == "torch" else ids
-        # Prepared directions are rounded anew, so that their rows are of unit length.
-        for given, single in ((half, half.to(SINGLE[library])), (prepared, prepared.distribution.to(SINGLE[library]))):
+        for given, single in ((half, half.to(SINGLE[library])), (prepared, half.to(SINGLE[library]))):
             for few in (q, q[:1]):
                 ranking, want = pe.search(few, given, 5, score), pe.search(few, single, 5, score)
                 np.testing.assert_array_equal(to_numpy(ranking.scores), to_numpy(want.scores))
@@ -39,6 +38,20 @@ def test_every_verb_gives_the_bits_of_float32(name, dim, dtype, library):
             want = pe.rescore(q, single, ids, score), pe.pairwise(q, single, score)
             for got, wanted in zip(by_pair, want, strict=True):
                 np.testing.assert_array_equal(to_numpy(got), to_numpy(wanted))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", [name for name in SCORES if ("vmf", "vmf") in pe.scores.get(name).pairs])
+def test_directions_in_halves_score_prepared_as_they_are(name, dtype):
+    """The fewer dimensions, the further nearest rounding leaves them from unit length."""
+    score, half = scored(name, "vmf"), make("vmf", 60, 3, dtype=dtype)
+    q, prepared, ids = half.to("float32"), pe.prepare(half, score), np.tile(np.arange(60), (60, 1))
+    for verb in (
+        lambda g: pe.search(q, g, 60, score).scores,
+        lambda g: pe.rescore(q, g, ids, score),
+        lambda g: pe.paired(half, g, score),
+    ):
+        np.testing.assert_array_equal(verb(prepared), verb(half))
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -126,6 +139,7 @@ def test_directions_stay_of_unit_length(dim, dtype, library):
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
+@pytest.mark.usefixtures("unlooked")
 def test_rows_that_are_no_directions_stay_what_they_are(dtype):
     mu = np.zeros((5, 3), np.float32)
     mu[1], mu[2, 1], mu[3, 0], mu[4] = np.nan, np.inf, 1.0, [0.6, 0.0, -0.8]

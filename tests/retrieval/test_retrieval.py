@@ -148,7 +148,9 @@ def peak():
 def items(n):
     rng = np.random.default_rng(n)
     shape = (n, 8) if {diagonal} else n
-    return pe.{kind}(rng.standard_normal((n, 8), dtype=np.float32), rng.random(shape, dtype=np.float32) + 0.5)
+    mu = rng.standard_normal((n, 8), dtype=np.float32)
+    mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+    return pe.{kind}(mu, rng.random(shape, dtype=np.float32) + 0.5)
 
 queries, gallery = items(512), items({size})
 gallery = pe.prepare(gallery, "{score}") if {prepared} else gallery

@@ -64,6 +64,7 @@ def test_sides_and_seeds_draw_apart_and_one_object_on_both_sides_is_two():
     np.testing.assert_array_equal(scores[1], pe.pairwise(d, same, score_of("neg_sampled_l2", seed=1)))
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_variances_of_zero_are_points_and_of_less_are_nan():
     mu = make("point", 4, 8).mu
     for name, exact in (("sampled_cosine", "cosine"), ("neg_sampled_l2", "neg_sq_l2")):

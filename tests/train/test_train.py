@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
+from stand_in_gpu import OnGpu, on_gpu, stand_in
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import peaccel as pe
 from peaccel import methods
 from peaccel.heads import PointHead
+from peaccel.losses._batch import sent
 from peaccel.methods.method import Batch, Group, Schedule, Stage, Training
 from peaccel.methods.triplet import hard_negatives
-from peaccel.train import ConsoleLogger, Options, checkpoint, embed, fit
+from peaccel.train import ConsoleLogger, Options, checkpoint, embed, fit, loop
 from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.train.batch_sampling import balanced, deliver
 from peaccel.train.optim import optimizer_of, schedule_of
@@ -500,7 +503,9 @@ def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path
     assert equal(weights(training), seen[2])
     other = build("triplet", seed=5)
     both = nn.ModuleDict({"model": other.model, "criterion": other.criterion})
-    assert checkpoint.load_weights(tmp_path / "best.safetensors", both)["validation"] == 0.5
+    about, held = checkpoint.load_tensors(tmp_path / "best.safetensors")
+    both.load_state_dict(held)
+    assert about["validation"] == 0.5
     assert equal(weights(other), seen[2])
 
 
@@ -663,6 +668,87 @@ def test_a_loss_that_is_not_finite_names_its_term_and_keeps_the_last_good_state(
     )
     assert checkpointer.resume(checkpoint.TrainingState("x", 0)).epoch == 1
     assert all(torch.isfinite(x).all() for x in weights(read).values())
+
+
+@pytest.mark.parametrize("together", [1, 1000])
+def test_items_that_are_not_finite_are_named_by_the_loss_that_meets_them(items, monkeypatch, together):
+    monkeypatch.setattr("peaccel.train.loop._read_together", lambda device: together)
+    training = build("pfe")
+    stage = training.stages[1]
+
+    def diverged(batch: Batch, step):
+        if step.number == 9:
+            with torch.no_grad():
+                next(training.model[1].uncertainty.parameters()).fill_(float("nan"))
+        return stage.loss(batch, step)
+
+    bad = replace(stage, loss=diverged)
+    message = r"^fit: NegativeMLS: the loss is nan: Normal: var is not finite in row 0 at stage 'PFE', epoch 2, batch"
+    with pytest.raises(FloatingPointError, match=message):
+        fit(replace(training, stages=(bad,)), items, LABELS, name="x")
+
+
+WAITS = {
+    "item",
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "tolist",
+    "cpu",
+    "numpy",
+    "nonzero",
+    "equal",
+    "allclose",
+}
+
+
+class Waits(TorchFunctionMode):
+    """Counts the calls that wait for the stand-in of a GPU: reads of its values, and copies of pageable memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.pinned = [], []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if name == "pin_memory":
+            self.pinned.append(args[0])
+        there = args and isinstance(args[0], OnGpu)
+        if there and name in WAITS:
+            self.seen.append(name)
+        sends = name in ("to", "cuda") and args and not there and "cuda" in str((args[1:], kwargs))
+        if sends and not (kwargs.get("non_blocking") and any(x is args[0] for x in self.pinned)):
+            self.seen.append("a copy")
+        return func(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "name", ["cosface", "hib", "triplet", "bayesian_triplet", "llr_nce", "contrastive", "proxy_anchor"]
+)
+def test_a_step_does_not_wait_for_a_gpu(items, monkeypatch, name):
+    """Of as many steps as are read together: labels are checked on the host, and batches sent while it goes on."""
+    monkeypatch.setattr(loop, "SECONDS", 1e9)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    training, waits = build(name), Waits()
+    for module in (*training.model.modules(), *training.criterion.modules()):
+        for key, x in module._parameters.items():
+            if x is not None:
+                module._parameters[key] = nn.Parameter(on_gpu(x.detach()), x.requires_grad)
+    stage, rng = training.stages[0], np.random.default_rng(0)
+    with stand_in(monkeypatch):
+        there, report = sent(LABELS, torch.device("cuda", 0)), loop._Report(stage, NullLogger(), 1, loop.STEPS)
+        with waits:
+            for number in range(loop.STEPS):
+                rows = next(balanced(LABELS, stage.schedule, rng))
+                batch, at = (
+                    loop._batch(items[rows], rows, LABELS, there),
+                    checkpoint.TrainingState(name, 0, step=number),
+                )
+                assert isinstance(batch.inputs, OnGpu) and isinstance(batch.labels, OnGpu)
+                step, at = loop.Step(number, loop.STEPS, 1), checkpoint.TrainingState(name, 0, step=number)
+                report.add(loop._StageLoss(training.model, stage), batch, step, at, rows).backward()
+    assert waits.seen == ["cpu"]
 
 
 def test_steps_that_are_read_together_are_reported_one_by_one(items, monkeypatch):

@@ -23,8 +23,9 @@ from peaccel._utils import config
 from peaccel.data import READERS
 from peaccel.data.images import ImageRows
 from peaccel.methods.method import Schedule
-from peaccel.train import checkpoint, evaluation, recipes, runs, sources, tuning
-from peaccel.train.resuming import digest_of_items
+from peaccel.train import checkpoint, evaluation, recipes, resuming, runs, sources, tuning
+from peaccel.train import folder as folder_of_run
+from peaccel.train.resuming import digest_of_images, digest_of_items
 from peaccel.train.sources import Items
 
 CLASSES, EACH, WIDTH = 12, 6, 10
@@ -109,7 +110,7 @@ def test_no_search_is_made_twice(parts, tmp_path, monkeypatch, capsys, most, aft
 
 # -- recipes -----------------------------------------------------------------------------------------------------------
 
-TABLES = {"method", "settings", "digits", "tune"}
+TABLES = {"method", "about", "settings", "digits", "tune"}
 
 
 @pytest.mark.parametrize("row", train.RECIPES)
@@ -211,7 +212,7 @@ def test_options_of_the_backbone_arrive_there(monkeypatch):
 
     monkeypatch.setattr(runs.backbones, "create", create)
     how = {"weights": Path("w.pth"), "pooling": "gem", "frozen_bn": True, "dropout": 0.3}
-    assert runs._backbone(train.Run(data="cub200", **how))[1] == 7
+    assert runs._backbone(train.Run(data="cub200", **how), on_features=False)[1] == 7
     assert asked == [("resnet50", how)]
 
 
@@ -220,8 +221,8 @@ def test_a_run_that_is_read_back_needs_its_pretrained_weights_no_more(parts, tmp
     record, asked, real = json.loads((tmp_path / "run.json").read_text()), [], runs._backbone
     record["run"]["weights"] = "gone.pth"
     (tmp_path / "run.json").write_text(json.dumps(record))
-    monkeypatch.setattr(runs, "_backbone", lambda run: asked.append(run) or real(run))
-    assert train.load(tmp_path).run.weights == Path("gone.pth") and [run.weights for run in asked] == [None]
+    monkeypatch.setattr(runs, "_backbone", lambda run, on: asked.append(run) or real(run, on))
+    assert train.load(tmp_path).run.weights == Path("gone.pth") and {run.weights for run in asked} == {None}
 
 
 def test_a_prior_that_was_learned_along_is_read_back(parts, tmp_path):
@@ -232,12 +233,14 @@ def test_a_prior_that_was_learned_along_is_read_back(parts, tmp_path):
     assert found[:2] == (result.recall_at_1, result.map_at_r)
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_one_others(parts, tmp_path):
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(parts, tmp_path, epochs):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         run = train.Run(data="features", device="cpu", threads=1, seed=seed)
-        carry_out("cosface", parts, tmp_path / name, run, **SHORT)
+        carry_out("cosface", parts, tmp_path / name, run, dim=6, schedule=SHORT["schedule"] | {"epochs": epochs})
     assert equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
-    assert not equal(weights(tmp_path / "a"), weights(tmp_path / "c"))
+    first, other = weights(tmp_path / "a"), weights(tmp_path / "c")
+    assert not any(torch.equal(first[name], other[name]) for name in first)
 
 
 def test_a_folder_with_a_run_is_resumed_or_refused(parts, tmp_path):
@@ -361,10 +364,91 @@ def test_images_are_the_same_in_another_folder():
     assert len({digest(*paths), digest(*paths[::-1]), digest(*paths, labels=labels[::-1].copy())}) == 3
 
 
+def test_images_that_have_changed_are_others(tmp_path, monkeypatch):
+    paths = [str(tmp_path / f"{i}.ppm") for i in range(9)]
+    for i, path in enumerate(paths):
+        Path(path).write_bytes(bytes([i]) * (20 + i))
+    items = Items(ImageRows(paths), np.arange(9))
+    before = digest_of_images(items)
+    os.utime(paths[0], (0, 0))
+    assert digest_of_images(items) == before and digest_of_images(None) is None
+    assert digest_of_images(Items(torch.zeros(9, 2), np.arange(9))) is None
+    for i in (0, 4, 8):  # pixels alone
+        old = Path(paths[i]).read_bytes()
+        Path(paths[i]).write_bytes(old[:-1] + b"x")
+        assert digest_of_images(items) != before
+        Path(paths[i]).write_bytes(old)
+    assert digest_of_images(items) == before
+    monkeypatch.setattr(resuming, "READ", 2)  # of more images, sizes of all and some whole
+    before = digest_of_images(items)
+    Path(paths[7]).write_bytes(b"another size")
+    assert digest_of_images(items) != before
+
+
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '{"method": "cosface"}'])
 def test_a_damaged_record_is_named(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(ValueError, match=r"run\.json: is not the record of a run"):
+        train.load(tmp_path)
+
+
+def test_files_of_no_run_are_neither_replaced_nor_removed(parts, tmp_path):
+    (tmp_path / "model.safetensors").write_text("theirs")
+    for run in (None, RESUMED):
+        with pytest.raises(ValueError, match=r"which holds model.safetensors of no run: choose another folder"):
+            carry_out("cosface", parts, tmp_path, *([] if run is None else [run]), **SHORT)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    out = tmp_path / "new"
+    out.mkdir()
+    (out / "events.out.tfevents.theirs").write_text("theirs")
+    with pytest.raises(OSError, match="the disk"), folder_of_run.withdrawn(out):
+        (out / "run.json").touch()
+        raise OSError("the disk is full")
+    assert [path.name for path in out.iterdir()] == ["events.out.tfevents.theirs"]
+
+
+def test_a_resumed_run_writes_through_no_link(parts, tmp_path):
+    """Whoever made the folder may have put a link in the place of each file that a run writes."""
+    carry_out("cosface", parts, tmp_path / "run", **SHORT)
+    for name in folder_of_run.WRITTEN:
+        (tmp_path / "run" / name).rename(tmp_path / name)
+        (tmp_path / "run" / name).symlink_to(tmp_path / name)
+    before = {name: (tmp_path / name).read_bytes() for name in folder_of_run.WRITTEN}
+    carry_out("cosface", parts, tmp_path / "run", replace(RESUMED, workers=1), **SHORT)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    through = {name for name in before if (tmp_path / "run" / name).is_symlink()}
+    assert through <= {"state.safetensors", "best.safetensors"}, "written anew, or not at all"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"covariates": 10**9}, r"model\.safetensors: .* has shape|lacks|has an unexpected"),
+        ({"features": 10**9}, r"model\.safetensors: .* has shape"),
+        ({"classes": 10**9}, r"model\.safetensors: .* has shape"),
+        ({"features": 10**12}, r"run\.json: is not the record of a run"),
+        ({"settings": {"dim": 10**12}}, r"model\.safetensors: .* has shape"),
+        ({"settings": {"dim": 10**30}}, r"run\.json: makes no model"),
+        ({"run": {"workers": 10**9}}, r"run\.json: workers: .*<= 1024"),
+        ({"run": {"threads": 10**9}}, r"run\.json: threads: .*<= 1024"),
+        ({"classes": -1}, r"run\.json: is not the record of a run"),
+    ],
+)
+def test_sizes_in_a_record_are_not_believed(parts, tmp_path, monkeypatch, sizes, message):
+    """They are compared with the weights before any memory is taken for them."""
+    carry_out("cosface", parts, tmp_path, **SHORT)
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(
+        json.dumps(record | sizes | {"settings": record["settings"] | sizes.get("settings", {})})
+    )
+    real = runs._built
+
+    def built(*arguments):
+        assert torch.get_default_device().type == "meta", "memory is taken"
+        return real(*arguments)
+
+    monkeypatch.setattr(runs, "_built", built)
+    with pytest.raises(ValueError, match=message):
         train.load(tmp_path)
 
 

@@ -5,9 +5,12 @@ It never imports torch: an object can be a tensor only if torch has been importe
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
+from numbers import Number
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -35,6 +38,7 @@ __all__ = [
     "empty",
     "full",
     "home_of",
+    "is_captured",
     "is_masked",
     "is_repeated",
     "is_torch",
@@ -47,8 +51,10 @@ __all__ = [
     "quiet",
     "repeated",
     "replaced",
+    "require_finite",
     "require_numbers",
     "require_same_kind",
+    "times_written",
     "widened",
 ]
 
@@ -125,8 +131,20 @@ def _require_plain(owner: str, name: str, x: object) -> None:
 
 def is_traced(x: object) -> bool:
     """Whether x is a tensor that torch.compile is tracing: it has no values yet, and numpy cannot read it."""
+    if type(x) is np.ndarray:
+        return False
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling() and isinstance(x, torch.Tensor)
+
+
+def is_captured(x: Array) -> bool:
+    """Whether results of x become part of a graph of CUDA or of torch.compile: nobody may keep or look at them."""
+    return is_traced(x) or (is_torch(x) and x.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing())
+
+
+def times_written(x: Array) -> object:
+    """How often a tensor was written; of one that does not count, made in inference mode, what equals nothing else."""
+    return object() if x.is_inference() else x._version
 
 
 def namespace(x: Array) -> ModuleType:
@@ -186,7 +204,7 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: A
     float64 without one; Python's numbers and lists of them are converted to the kind of array of `like` as well.
     """
     _require_plain(owner, name, x)
-    if isinstance(x, np.ndarray) or is_torch(x):
+    if (isinstance(x, np.ndarray) and x.dtype.kind != "O") or is_torch(x):
         array: Array = x
         untyped = False
     elif isinstance(x, (int, float)) and not isinstance(x, bool) and is_torch(like):
@@ -204,19 +222,46 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: A
     return array
 
 
-def _from_python(x: object, owner: str, name: str) -> np.ndarray[Any, Any]:
-    """The numpy array of an object that is not an array; TypeError if its elements are not numbers."""
+def _from_python(x: object, owner: str, name: str) -> Numpy:
+    """The numpy array of an object that is not an array; TypeError if its elements are not numbers, ValueError if some
+    are missing or rows have different lengths."""
     try:
         array = array_from(owner, name, x)
-        array = array.astype(np.float64) if array.dtype.kind == "O" and x is not None else array
+        array = np.asarray(array.tolist()) if array.dtype.kind == "O" and array.ndim else array  # a column of rows
     except NotArrayError:
         raise
     except (TypeError, ValueError):  # rows of different lengths, or other objects
-        array = np.asarray("")
+        array = np.asarray(None)
+    if isinstance(x, Sequence) or hasattr(x, "__array__"):
+        _require_whole(x, array, owner, name)
+    if array.dtype.kind == "O" and x is not None:
+        with suppress(TypeError, ValueError):  # other objects, which are named below
+            array = array.astype(np.float64)
+    if array.dtype.kind in "US" and array.size:
+        raise TypeError(f"{owner}: {name} is text, such as {str(array.flat[0])!r}, expected numbers")
     if array.dtype.kind not in "biufc":
         what = "None" if x is None else type(x).__name__
         raise TypeError(f"{owner}: {name} must be a numpy array or a torch tensor, got {what}")
     return array
+
+
+def _require_whole(x: Any, array: Numpy, owner: str, name: str) -> None:
+    """Refuse rows that are missing, that have a missing number, or another length than the first."""
+    if array.dtype.kind != "O":  # of columns of Arrow and Polars numpy gets NaN in place of what is missing
+        nulls = getattr(x, "null_count", 0)
+        if array.dtype.kind == "f" and np.any(np.asarray(nulls() if callable(nulls) else nulls)):
+            row = int(np.argwhere(np.isnan(array))[0, 0])
+            raise ValueError(f"{owner}: {name} is None in row {row}, expected a number")
+        return
+    length = -1
+    for i, row in enumerate(x if isinstance(x, Sequence) else np.asarray(x)):
+        is_row = hasattr(row, "__len__") and not isinstance(row, str) and getattr(row, "ndim", 1) > 0
+        length = len(row) if is_row and length < 0 else length
+        if is_row and len(row) != length:
+            raise ValueError(f"{owner}: {name} has {len(row)} numbers in row {i}, expected {length}")
+        for number in row if is_row else (row,):
+            if not isinstance(number, Number):
+                raise ValueError(f"{owner}: {name} is {number!r} in row {i}, expected a number")
 
 
 def _as_floating(x: Array, like: Array, untyped: bool) -> Array:
@@ -233,6 +278,8 @@ def _as_floating(x: Array, like: Array, untyped: bool) -> Array:
 
 def as_numpy(x: Array) -> np.ndarray[Any, Any]:
     """`as_stored`, except that bfloat16, a dtype that numpy lacks, is widened to float32 (a copy)."""
+    if type(x) is np.ndarray and x.dtype.kind != "V":
+        return x
     return as_stored(widened(x) if dtype_name(x) == "bfloat16" else x)
 
 
@@ -384,6 +431,22 @@ def require_numbers(owner: str, name: str, x: Numpy, *, finite: str = "", above:
         raise ValueError(
             f"{owner}: {bad.sum()} of the {x.size} numbers of {name} are {what}, first in row {row}{reason}"
         )
+
+
+def require_finite(owner: str, name: str, mu: Numpy, *parameters: Numpy) -> None:
+    """Refuse items of which mu, [N, D], is not finite, or a parameter, [N] or [N, D], is NaN; count and name them."""
+    total = np.add.reduce(mu, None)  # in which neither NaN nor infinity is hidden
+    for x in parameters:
+        total = total + np.add.reduce(x, None)
+    if math.isfinite(total):
+        return
+    bad = ~np.isfinite(mu).all(-1)
+    for x in parameters:
+        bad |= np.isnan(x.reshape(len(mu), -1)).any(-1)
+    if count := np.count_nonzero(bad):
+        rows = ", ".join(map(str, np.flatnonzero(bad)[:3]))
+        what = f"{count} of {len(mu)} rows are not finite, first {rows}"
+        raise ValueError(f"{owner}: {name}: {what}; leave these out")
 
 
 def bounded(x: Numpy, dtype: Any = np.float64) -> Numpy:

@@ -28,7 +28,7 @@ def read_mapping(path: str | PathLike[str]) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not TOML: {error}") from None
 
 

@@ -13,7 +13,7 @@ from peaccel._utils.suggestions import require_classes
 
 __all__ = ["alike", "classes_of", "of_one_kind", "plain", "truths"]
 
-NO, YES = "0 0.0 false no nontarget", "1 1.0 true yes target"
+NO, YES = "0 0.0 false n no nontarget", "1 1.0 true y yes target"
 WORDS = {word: value for value, words in ((False, NO), (True, YES)) for word in words.split()}
 
 
@@ -94,9 +94,10 @@ def truths(x: Numpy) -> tuple[Numpy, Numpy]:
     """Which matches say yes, and which say yes or no at all: booleans, 0 and 1, or such words as yes and no, target and
     nontarget."""
     if x.dtype.kind == "U":
-        words, places = np.unique(x, return_inverse=True)
-        means = [WORDS.get(str(word).strip().lower()) for word in words]
-        of_words = np.array([[value is True, value is not None] for value in means]).reshape(-1, 2)
-        return of_words[places.reshape(x.shape), 0], of_words[places.reshape(x.shape), 1]
+        words = x.ravel().tolist()
+        means = {word: value for word in set(words) if (value := WORDS.get(word.strip().lower())) is not None}
+        known = np.fromiter(map(means.__contains__, words), bool, len(words)).reshape(x.shape)
+        yes = {word for word, value in means.items() if value}
+        return np.fromiter(map(yes.__contains__, words), bool, len(words)).reshape(x.shape), known
     known = (x == 0) | (x == 1) if x.dtype.kind in "biuf" else np.zeros(x.shape, bool)
     return known & (x == 1), known

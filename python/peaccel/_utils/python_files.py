@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["load_file"]
+__all__ = ["is_file", "load_file"]
+
+
+def is_file(name: str) -> bool:
+    """Whether a name of a method or a data set is the path of a Python file, and none that peaccel knows."""
+    return name.endswith(".py")
 
 
 def load_file(path: Path) -> ModuleType:

@@ -68,7 +68,7 @@ def write(path: Path, title: str, sections: Sequence[Section]) -> None:
 
     pages = FileSystemLoader(Path(__file__).parent)
     template = Environment(loader=pages, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(PAGE)
-    with aside(path) as fresh:
+    with aside(path, follow=False) as fresh:
         fresh.write_text(template.render(title=title, sections=map(_laid_out, sections)), encoding="utf-8")
 
 

@@ -8,7 +8,12 @@ Ctrl-C exits 130 without a word.
 from __future__ import annotations
 
 import ast
+import csv
+import os
+import struct
 import sys
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -18,7 +23,8 @@ from typing import NoReturn
 
 from peaccel._core import __version__
 from peaccel._utils import options
-from peaccel._utils.suggestions import unknown
+from peaccel._utils.suggestions import printable, unknown
+from peaccel._utils.words import place_of
 
 __all__ = ["COMMANDS", "main", "user_errors"]
 
@@ -35,6 +41,7 @@ COMMANDS = (
     "evaluate",
     "choose-score",
     "choose-threshold",
+    "check-answers",
     "search",
     "duplicates",
     "rerank",
@@ -44,7 +51,13 @@ COMMANDS = (
 )
 """In the order of ``--help``; '-' stands for '_' of the file's name."""
 
-USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
+OF_FILES = (
+    *(ArithmeticError, EOFError, RecursionError, UnicodeError),
+    *(csv.Error, struct.error, zipfile.BadZipFile, zlib.error),
+)
+"""Errors of libraries over files that are damaged or too deep, which do not name these."""
+
+USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError, *OF_FILES)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,8 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if None in map(find_spec, ("rich", "tyro")):  # not after the work is done
         _fail(command, "the command line needs tyro and rich: pip install peaccel[cli]")
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
-        _fail("peaccel", unknown("command", arguments[0], COMMANDS))
-    with user_errors(command):
+        place = place_of(arguments[0])
+        message = f"unknown command {arguments[0]!r}; {place}" if place else unknown("command", arguments[0], COMMANDS)
+        _fail("peaccel", message)
+    with user_errors(command, arguments):
         if arguments and arguments[0] in COMMANDS:
             _run(arguments[0], arguments[1:])
         else:
@@ -70,12 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def user_errors(command: str) -> Iterator[None]:
+def user_errors(command: str, arguments: Sequence[str] = ()) -> Iterator[None]:
     """End the process with 2 and one line that begins with the command where an error is the user's; 130 at Ctrl-C."""
     try:
         yield
     except USER_ERRORS as error:
-        _fail(command, _one_line(error))
+        files = [path for path in arguments if isinstance(error, OF_FILES) and os.path.isfile(path)]
+        where = "" if any(path in str(error) for path in files) else " or ".join(files)
+        _fail(command, f"{where}: cannot be read ({_one_line(error)})" if where else _one_line(error))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -104,11 +121,11 @@ def _one_line(error: BaseException) -> str:
         return f"not enough memory ({error})"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _fail(command: str, message: str) -> NoReturn:
-    print(f"{command}: {message}", file=sys.stderr)
+    print(f"{command}: {printable(message)}", file=sys.stderr)
     sys.exit(2)
 
 

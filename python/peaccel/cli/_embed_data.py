@@ -19,6 +19,7 @@ from peaccel.data.images import ImageRows, crop_sizes
 from peaccel.train import backbones
 from peaccel.train.captioned import captioned_numbers
 from peaccel.train.embedding import apply, embed, tensors
+from peaccel.train.folder import check_named
 from peaccel.train.runs import Trained, input_of, load
 from peaccel.train.sources import Items, digits_settings, of_features, open_captions, open_items
 
@@ -40,7 +41,7 @@ def write(task: Embed) -> None:
         shapes = ", ".join(f"{name} {x.shape}" for name, x in found.items())
     else:
         assert task.run is not None
-        trained = load(task.run)
+        trained = load(task.run, task.method)
         items = _items(task, trained)
         quality = _quality(task, items)
         d = embed(trained.model, items.data)
@@ -58,6 +59,7 @@ def write(task: Embed) -> None:
 def _items(task: Embed, trained: Trained) -> Items:
     """The items that a trained model embeds."""
     run = trained.run
+    assert task.run is not None
     if task.features is not None:
         if run.data != "features":
             raise ValueError(f"{task.run}: was trained on {run.data}, expected a head on features with --features")
@@ -66,6 +68,8 @@ def _items(task: Embed, trained: Trained) -> Items:
             raise ValueError(f"{task.features}: has {rows.shape[1]} dimensions, expected {expected}")
         covariates = covariate_rows(columns(task.covariates, "covariates"), len(rows)) if task.covariates else None
         return of_features(rows, np.empty(0, np.int64), covariates)
+    if task.data is None:
+        check_named(task.run, run.data)
     data = task.data or run.data
     same = Path(data).resolve() == Path(run.data).resolve()  # names are as good as files of a reader, for that
     root = task.root or (run.root if same else None)
@@ -98,7 +102,7 @@ def _quality(task: Embed, items: Items) -> NDArray[Any] | None:
 def _write_captioned(task: Embed, hidden: float) -> None:
     """Numbers and their captions as features, a file for each part."""
     assert task.run is not None
-    trained = load(task.run)
+    trained = load(task.run, task.method)
     if trained.run.data not in DIGITS:
         raise ValueError(f"--hidden-digits needs --run of a model trained on {' or '.join(DIGITS)}")
     task.out.mkdir(parents=True, exist_ok=True)
@@ -106,9 +110,9 @@ def _write_captioned(task: Embed, hidden: float) -> None:
     seed = run.seed if task.seed is None else task.seed
     found = captioned_numbers(trained.model, run.data, digits_settings(task.quick or run.quick), seed, hidden)
     for part, x in found.items():
-        with aside(check_output(task.out / f"{part}.npz")) as fresh:
+        with aside(check_output(task.out / f"{part}.npz"), follow=False) as fresh:
             np.savez(fresh, allow_pickle=False, **{name: x[name] for name in ("images", "captions", "image")})
-        with aside(check_output(task.out / f"{part}-relevance.npy")) as fresh:
+        with aside(check_output(task.out / f"{part}-relevance.npy"), follow=False) as fresh:
             np.save(fresh, x["relevance"])
         print(f"images {x['images'].shape}, captions {x['captions'].shape} -> {task.out / part}.npz")
 

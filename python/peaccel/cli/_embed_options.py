@@ -28,6 +28,8 @@ class Embed:
     both, as 'peaccel train text_to_image --data caption-features' takes a folder of them."""
     run: Path | None = None
     """The folder of a trained model; exactly one of this and --backbone."""
+    method: Path | None = None
+    """With --run of a method in a Python file: that file, since none that a run names is run."""
     backbone: str | None = None
     """A backbone of peaccel or of timm; for images with captions clip_image:MODEL, whose text tower reads them."""
     weights: Path | None = None
@@ -39,7 +41,8 @@ class Embed:
     """With --features: measurements of the items beside their features, as the head was fitted to it by 'peaccel
     fit-head --covariates'."""
     data: str | None = None
-    """A data set, as 'peaccel train' takes it; with --run that of the run unless given."""
+    """A data set, as 'peaccel train' takes it; with --run that of the run unless given, or unless that is a Python
+    file, since none that a run names is run."""
     root: Path | None = None
     """The folder, or the file of features, where the data set lies."""
     part: str = "test"
@@ -80,7 +83,9 @@ def check(task: Embed) -> None:
         raise ValueError("expected exactly one of --run and --backbone")
     if task.run is not None and task.weights is not None:
         raise ValueError(f"--weights is {task.weights}, of a --backbone, expected none with --run")
-    check_there(task.weights, task.features, *task.covariates)
+    if task.run is None and task.method is not None:
+        raise ValueError(f"--method is {task.method}, of a --run, expected none with --backbone")
+    check_there(task.weights, task.features, task.method, *task.covariates)
     if task.run is not None and not (task.run / "run.json").is_file():
         raise FileNotFoundError(f"{task.run}/run.json: there is no such file: is {task.run} the folder of a run?")
     more = {"--labels-out": task.labels_out, "--quality-out": task.quality_out}
@@ -123,7 +128,7 @@ def _check_covariates(task: Embed) -> None:
         path = task.run / "run.json"
         try:
             fitted = int(json.loads(path.read_text(encoding="utf-8")).get("covariates", 0))
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
             raise ValueError(f"{path}: is not the record of a run") from None
     if task.covariates and (task.run is None or task.features is None):
         raise ValueError("--covariates needs --run of a head and --features")

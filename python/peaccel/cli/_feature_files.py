@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import overload
 
-from peaccel._utils.table_paths import is_table
+from peaccel._utils.table_paths import columns_in, is_table
 from peaccel.data.features import TableColumn
-from peaccel.io._array_files import read
+from peaccel.io._array_files import read_array
+from peaccel.io._item_columns import MEANS
 
 __all__ = ["column", "columns"]
 
@@ -18,8 +19,10 @@ def column(path: Path, name: str) -> Path | TableColumn: ...
 @overload
 def column(path: None, name: str) -> None: ...
 def column(path: Path | None, name: str) -> Path | TableColumn | None:
-    """The column that the path of a table names, or that of this name; any other path as it is."""
-    return TableColumn(f"{path}", read(path, (name,))[name]) if path is not None and is_table(path) else path
+    """The column that the path of a file names, or that of this name in a table; any other path as it is."""
+    if path is None or not (is_table(path) or columns_in(path)):
+        return path
+    return TableColumn(f"{path}", read_array(path, *(MEANS if name == "mu" else (name,))))
 
 
 def columns(paths: Iterable[Path], name: str) -> list[Path | TableColumn]:

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from peaccel import io
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import Calibration, Centre
+from peaccel.io.distribution_files import items_in_file
 from peaccel.io.fits import fingerprint
 from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import Score
@@ -50,6 +54,8 @@ class AppliedFits:
     """Of the queries and of the gallery."""
     centre: Centre | None
     plda: Plda | None
+    skip_bad: bool = False
+    """Whether items that are NaN or null are left out."""
 
     @property
     def of_two_sides(self) -> bool:
@@ -58,11 +64,11 @@ class AppliedFits:
 
     def of_queries(self, path: Path) -> Distribution:
         """The items of a file as queries."""
-        return self._read(path, 0)
+        return self.read(path, 0)[0]
 
     def of_gallery(self, path: Path) -> Distribution:
         """The items of a file as those of a gallery."""
-        return self._read(path, 1)
+        return self.read(path, 1)[0]
 
     def __str__(self) -> str:
         """The fits that were applied, as files of thresholds have them."""
@@ -70,13 +76,16 @@ class AppliedFits:
         fits = one, None if other == one else other, self.centre, self.plda
         return ", ".join(fingerprint(fit) for fit in fits if fit is not None) or "none"
 
-    def _read(self, path: Path, side: int) -> Distribution:
-        d, calibration = io.read_distribution(path), self.calibrations[side]
+    def read(self, path: Path, side: int) -> tuple[Distribution, NDArray[np.bool_] | None]:
+        """The items of a file as queries (0) or as those of a gallery (1), and by row whether it was kept; None for
+        all."""
+        d: Distribution
+        (d, _, kept), calibration = items_in_file(path, self.skip_bad), self.calibrations[side]
         try:
             d = d if calibration is None else calibration(d)
             if self.centre is not None:
                 d = (self.centre.of_queries, self.centre.of_gallery)[side](d)
-            return d if self.plda is None else self.plda.transform(d)
+            return (d if self.plda is None else self.plda.transform(d)), kept
         except (TypeError, ValueError) as error:
             raise type(error)(f"{path}: {error}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -13,7 +13,7 @@ from peaccel.cli._fitted_files import AppliedFits, read_fit
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import Calibration, Centre, Prior
-from peaccel.io._array_files import read
+from peaccel.io._array_files import read_array
 from peaccel.metrics import Relevance
 from peaccel.scores import Score
 
@@ -46,13 +46,15 @@ class LabelledFiles:
     """Where the gallery was taken, [G, 2] in metres."""
     radius: float | None = None
     """Within how many metres an item counts as right, such as 25."""
+    coords_metric: Literal["euclidean", "haversine"] = "euclidean"
+    """With --radius: euclidean, of coordinates in metres, or haversine, of latitudes and longitudes in degrees."""
     relevance: Path | None = None
     """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
     query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """The result of pe.calibrate, as pe.io.write_fit writes it; applied to both sides."""
+    """The result of pe.calibrate_variance, as pe.io.write_fit writes it; applied to both sides."""
     centre: Path | None = None
     """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     novel: Path | None = None
@@ -60,6 +62,12 @@ class LabelledFiles:
     few of these find anything (open-set identification), and how well confidences tell them."""
     novel_labels: Path | None = None
     """The classes of the novel queries, [M] numbers or strings, each of which counts as a whole."""
+    skip_bad: bool = False
+    """Leave out items that are NaN or null, and say which."""
+
+
+COUNTED = ("relevance", "pairs", "quality", "images", "gallery_images", "templates", "groups")
+"""Options whose files count the rows of others."""
 
 
 AMONG = (("embeddings", "labels"), ("embeddings", "coords", "radius"), ("embeddings", "relevance"))
@@ -86,29 +94,41 @@ def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distrib
         raise ValueError(f"expected one of these together: {ways}; found {found or 'none'}")
     first = task.embeddings or task.queries
     assert first is not None
+    if task.coords_metric != "euclidean" and task.radius is None:
+        raise ValueError(f"--coords-metric is {task.coords_metric} without --radius, expected both")
     fits = applied(task)
-    queries, gallery = fits.of_queries(first), None if task.gallery is None else fits.of_gallery(task.gallery)
+    queries, asked = fits.read(first, 0)
+    gallery, held = (None, None) if task.gallery is None else fits.read(task.gallery, 1)
+    if asked is not None or held is not None:
+        for name in COUNTED:
+            if getattr(task, name, None) is not None:
+                raise ValueError(f"--skip-bad left out rows, which --{name.replace('_', '-')} counts, expected none")
     if task.relevance is not None:
         pairs = array(task.relevance, "relevance")
         return queries, gallery, Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))
     if task.radius is not None:
         of_queries, of_gallery = (
-            None if path is None else array(path, "coords")
-            for path in (task.coords or task.query_coords, task.gallery_coords)
+            None if path is None else _kept(array(path, "coords"), rows)
+            for path, rows in ((task.coords or task.query_coords, asked), (task.gallery_coords, held))
         )
         assert of_queries is not None
-        return queries, gallery, Relevance.within(of_queries, of_gallery, task.radius)
+        return queries, gallery, Relevance.within(of_queries, of_gallery, task.radius, metric=task.coords_metric)
     paths = (task.labels,) if task.labels is not None else (task.query_labels, task.gallery_labels)
-    labels = tuple(io.read_labels(path) for path in paths if path is not None)
+    labels = tuple(
+        _kept(io.read_labels(x), rows) for x, rows in zip(paths, (asked, held), strict=False) if x is not None
+    )
     return queries, gallery, labels if gallery is not None else labels[0]
 
 
 def novel(task: LabelledFiles) -> tuple[Distribution | None, NDArray[Any] | None]:
     """The novel queries and their classes, each None where it is not given."""
-    return (
-        None if task.novel is None else applied(task).of_queries(task.novel),
-        None if task.novel_labels is None else io.read_labels(task.novel_labels),
-    )
+    items, rows = (None, None) if task.novel is None else applied(task).read(task.novel, 0)
+    return items, None if task.novel_labels is None else _kept(io.read_labels(task.novel_labels), rows)
+
+
+def _kept(values: NDArray[Any], rows: NDArray[Any] | None) -> NDArray[Any]:
+    """The values of rows that were kept; of another number of rows all, which whoever takes them refuses."""
+    return values if rows is None or len(values) != len(rows) else values[rows]
 
 
 def applied(task: LabelledFiles) -> AppliedFits:
@@ -120,7 +140,7 @@ def applied(task: LabelledFiles) -> AppliedFits:
     if task.embeddings is not None and centre is not None and centre.query_mean != centre.gallery_mean:
         raise ValueError(f"{task.centre}: is of two sides, expected one of --embeddings")
     plda = read_fit(path, Plda) if (path := getattr(task, "plda", None)) is not None else None
-    return AppliedFits((calibration, calibration), centre, plda)
+    return AppliedFits((calibration, calibration), centre, plda, task.skip_bad)
 
 
 def scored_by(task: LabelledFiles, name: str) -> Score:
@@ -136,4 +156,4 @@ def scored_by(task: LabelledFiles, name: str) -> Score:
 
 def array(path: Path, key: str) -> NDArray[Any]:
     """An array of an .npy file, or under a key."""
-    return read(path, (key,))[key]
+    return read_array(path, key)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from peaccel._utils.atomic_files import check_outputs, check_suffix
+from peaccel.evaluation.formatting import save_json
 
-__all__ = ["check_files", "inputs_of", "outputs"]
+__all__ = ["check_files", "inputs_of", "outputs", "save_numbers"]
 
 
 def check_files(files: Sequence[tuple[Path, Sequence[str]]], inputs: Iterable[Path] = ()) -> None:
@@ -23,13 +25,56 @@ def check_files(files: Sequence[tuple[Path, Sequence[str]]], inputs: Iterable[Pa
     check_outputs(files, inputs)
 
 
-def outputs(folder: Path, task: Any, *names: str) -> list[Path]:
-    """Files in a command's folder, made if it is missing; none of them may be one that the command reads."""
+def outputs(folder: Path, task: Any, numbers: str, page: str, *others: str) -> list[Path]:
+    """Files in a command's folder, made if it is missing; none of them may be a link, or one that the command reads.
+
+    Parameters
+    ----------
+    folder, task
+        The folder, and the command's options.
+    numbers, page
+        Names of the files that each run of the command writes.
+    others
+        Names of files that some runs write: one that is there must be that of an earlier run, as `numbers` names it.
+    """
     if folder.is_file():
         raise ValueError(f"--out is {folder}, a file, expected a folder")
-    files = [folder / name for name in names]
+    files = [folder / name for name in (numbers, page, *others)]
     check_files([(path, [path.suffix]) for path in files], inputs_of(task))
+    before = _named_by(folder / numbers)
+    for path in files:
+        if path.is_symlink() or (path.name in others and path.exists() and path.name not in before):
+            what = "a link" if path.is_symlink() else f"which {numbers} does not name as that of an earlier run"
+            raise ValueError(f"--out is {folder}, but {path} is there, {what}: choose another folder")
     return files
+
+
+def save_numbers(numbers: Path, found: Any, others: Mapping[Path, bool]) -> None:
+    """Write a command's numbers, with the names of other files that come beside them; those of an earlier run go.
+
+    Parameters
+    ----------
+    numbers
+        The file to write.
+    found
+        A dataclass, see `save_json`.
+    others
+        Files that `outputs` has checked, and whether this run writes them.
+    """
+    for path, comes in others.items():
+        if not comes:
+            path.unlink(missing_ok=True)
+    names = [path.name for path, comes in others.items() if comes]
+    save_json(numbers, found, **({"files": names} if names else {}))
+
+
+def _named_by(numbers: Path) -> list[str]:
+    """The other files that an earlier run wrote beside its numbers; none where that cannot be read."""
+    try:
+        found = json.loads(numbers.read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
 
 
 def inputs_of(task: Any) -> list[Path]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from peaccel import io, scores
+from peaccel._utils.table_paths import columns_in
 from peaccel.cli._fitted_files import AppliedFits, NormFiles, read_fit
 from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.distributions import Distribution
@@ -36,8 +37,9 @@ class SearchFiles(NormFiles):
     scale: float [G], where rows of mu have length 1.
     Or an .npy file with an array [G, D], which has no uncertainty.
     Float is float16, float32 or float64, the same for all keys; .safetensors may hold bfloat16 too.
-    Or a table, .parquet, .arrow, .feather or .lance, with such columns, or with others that are named:
-    gallery.parquet:mu=vector,var=sigma_sq."""
+    Or a table, .parquet, .arrow, .feather, .lance, .csv or .jsonl, with such columns. In place of mu, a key or column
+    embeddings, embedding, vectors, vector, features or x will do. Others are named, ids too:
+    gallery.parquet:mu=vector,var=sigma_sq,id=key, and gallery.npz:mu=e likewise."""
     queries: Path
     """The queries, Q items in D dimensions, in a file of the same form."""
     out: Path
@@ -54,9 +56,10 @@ class SearchFiles(NormFiles):
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """The result of pe.calibrate, as pe.io.write_fit writes it; applied to gallery and queries."""
+    """The result of pe.calibrate_variance, as pe.io.write_fit writes it; applied to gallery and queries."""
     gallery_calibration: Path | None = None
-    """The gallery's, where pe.calibrate(queries, gallery, ...) found two; --calibration is then the queries'."""
+    """The gallery's, where pe.calibrate_variance(queries, gallery, ...) found two; --calibration is then the
+    queries'."""
     centre: Path | None = None
     """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     ids: Path | None = None
@@ -70,8 +73,15 @@ class SearchFiles(NormFiles):
     gallery_labels: Path | None = None
     """The gallery's labels, [G] numbers or strings, or a column: gallery.parquet:label; for an --accept of the margin
     to the next class. --k must then be large enough to meet another class."""
+    skip_bad: bool = False
+    """Leave out items that are NaN or null, and say which; such queries find nothing."""
     strict: bool = False
     """End with exit code 1 where --accept accepts nothing."""
+
+    def file_of_ids(self, side: Literal["gallery", "queries"]) -> Path | None:
+        """The file of the ids of one side: that of the option, or that of the items if it names a column of ids."""
+        items = getattr(self, side)
+        return (self.ids if side == "gallery" else self.query_ids) or (items if "id" in columns_in(items) else None)
 
     def check_output(self) -> None:
         """Refuse an output that cannot be written, or that is one of the other files."""
@@ -101,6 +111,8 @@ class SearchInputs:
     norm: AdaptiveNorm | None
     applied: str
     """The fits that were applied to the items, as a threshold names them."""
+    kept: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    """By row of the file of queries, whether it was kept; None for all."""
 
     def depth(self, k: int) -> int:
         """How many items to find, of which k are kept."""
@@ -117,6 +129,8 @@ class SearchInputs:
 
     def rows(self, candidates: Ids, path: Path) -> Ids:
         """The rows of candidates, -1 for none."""
+        if self.kept is not None and len(candidates) == len(self.kept):
+            candidates = candidates[self.kept]
         if (candidates.dtype.kind == "U") != (self.none == ""):
             expected = "strings like --ids" if self.none == "" else "integers, since there are no --ids of strings"
             raise ValueError(f"{path}: candidates holds {candidates.dtype}, expected {expected}")
@@ -139,25 +153,31 @@ def read(task: SearchFiles) -> SearchInputs:
         if score.params.get("prior_var", 0) is not None:
             raise ValueError(f"--prior is for score llr without a prior of its own, got score {score.label}")
         score = score(prior_mean=prior.mean, prior_var=prior.var)
-    fits = AppliedFits(_read_calibrations(task), None if task.centre is None else read_fit(task.centre, Centre), plda)
-    ids, query_ids = (None if path is None else io.read_ids(path) for path in (task.ids, task.query_ids))
+    centre = None if task.centre is None else read_fit(task.centre, Centre)
+    fits = AppliedFits(_read_calibrations(task), centre, plda, task.skip_bad)
+    files = task.file_of_ids("gallery"), task.file_of_ids("queries") if task.out.suffix in io.LINES else None
+    ids, query_ids = (None if path is None else io.read_ids(path) for path in files)
     if ids is not None and ids.dtype.kind == "U" and task.out.suffix == ".safetensors":
-        raise ValueError(f"{task.out}: safetensors holds no strings, as {task.ids} are; expected another suffix")
+        raise ValueError(f"{task.out}: safetensors holds no strings, as {files[0]} are; expected another suffix")
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
     labels = None if task.gallery_labels is None else io.read_labels(task.gallery_labels)
-    queries = fits.of_queries(task.queries)
+    queries, asked = fits.read(task.queries, 0)
     of_one_set = task.queries == task.gallery and not fits.of_two_sides
-    gallery = queries if of_one_set else fits.of_gallery(task.gallery)
-    for path, named, name, d in ((task.ids, ids, "gallery", gallery), (task.query_ids, query_ids, "queries", queries)):
-        if named is not None and len(named) != len(d):
-            raise ValueError(f"{path}: ids holds {len(named)} ids, expected {len(d)}, one for each row of {name}")
+    gallery, held = (queries, asked) if of_one_set else fits.read(task.gallery, 1)
+    rows = len(gallery) if held is None else len(held), len(queries) if asked is None else len(asked)
+    for path, named, name, count in zip(files, (ids, query_ids), ("gallery", "queries"), rows, strict=True):
+        if named is not None and len(named) != count:
+            raise ValueError(f"{path}: ids holds {len(named)} ids, expected {count}, one for each row of {name}")
+    if held is not None:  # rows are those of the file
+        ids = np.flatnonzero(held) if ids is None else ids[held]
+        labels = labels[held] if labels is not None and len(labels) == len(held) else labels
     score = scores.named(score if task.score else None, queries, gallery) if plda is None else plda.score
     norm = task.norm("--normalise", gallery, fits, score)
     if accept is not None:
         label = "" if norm is None else norm.label
         accept.check(str(task.accept), score, task.k, label, dim=queries.dim, applied=str(fits))
         _check_labels(task, accept, labels, len(gallery))
-    return SearchInputs(gallery, queries, score, ids, query_ids, accept, labels, norm, str(fits))
+    return SearchInputs(gallery, queries, score, ids, query_ids, accept, labels, norm, str(fits), asked)
 
 
 def _check_labels(task: SearchFiles, accept: Threshold, labels: Any, size: int) -> None:
@@ -192,7 +212,12 @@ def write(task: SearchFiles, inputs: SearchInputs, rows: Ranking[Any], seconds: 
     if inputs.accept is not None:
         kept = inputs.accept.select(kept, labels=inputs.labels)
     answered = int((kept.ids[:, 0] >= 0).sum())
-    io.write_ranking(task.out, Ranking(kept.scores, inputs.named(kept.ids)), inputs.query_ids)
+    ranking = Ranking(kept.scores, inputs.named(kept.ids))
+    if inputs.kept is not None:
+        every = np.where(inputs.kept, np.cumsum(inputs.kept) - 1, -1)  # queries that were left out find nothing
+        of_none = np.full((1, task.k), -np.inf, ranking.scores.dtype), np.full((1, task.k), inputs.none)
+        ranking = Ranking(*(np.concatenate([x, none])[every] for x, none in zip(ranking, of_none, strict=True)))
+    io.write_ranking(task.out, ranking, inputs.query_ids)
     size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"
     accepted = "" if inputs.accept is None else f", {answered} queries answered"
     if inputs.accept is not None and not inputs.accept.score:

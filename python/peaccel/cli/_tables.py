@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from peaccel._utils.suggestions import printable
+
 __all__ = ["print_table"]
 
 
@@ -13,5 +15,5 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
     table = Table(*header, show_header=bool(header), show_lines=bool(header))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     Console().print(table, markup=False)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from peaccel._utils import config, options
 from peaccel._utils.table_paths import file_of
-from peaccel.data import check_name
-from peaccel.train.folder import check_folder
+from peaccel.data import check_known, check_name
+from peaccel.train.folder import check_folder, check_named
 from peaccel.train.recipes import RECIPES, check_row, recipe
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def parse(
     again = first.resume and (out / "run.json").exists()
     if again:
         settings, run = resumed(out, name)
+        if first.data is None:
+            check_named(out, run.data)
     if fixed_means:
         settings = _without_means(settings)
     kind: type[Job] = Job if fixed_means else Run
@@ -159,7 +161,9 @@ def check_run(arguments: Sequence[str], out: Path, names: Sequence[str] = ()) ->
     parsed = early(arguments)
     if parsed.help:
         return
-    if names and (parsed.data is not None or not parsed.resume):
+    if names and parsed.resume and parsed.data is not None:  # with the root of the run unless another is named
+        check_known(parsed.data, names)
+    elif names and not parsed.resume:
         check_name(parsed.data or names[0], None if parsed.root is None else Path(parsed.root), names)
     check_there(*(Path(path) for path in (parsed.begin, parsed.weights) if path))
     if not parsed.others:  # which may be none: then `parse` checks their names first

@@ -9,7 +9,7 @@ from typing import Any
 
 from peaccel import io, scores
 from peaccel._utils import options
-from peaccel.cli._outputs import outputs
+from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.distributions import Distribution
 from peaccel.evaluation.choose_score import ITEMS, Fits, RankedScore, choose_score, fit_all
 
@@ -57,18 +57,16 @@ def main(arguments: Sequence[str]) -> None:
     numbers, page, *files = outputs(task.out, task, *names)
     found = choose_score(d, labels, gallery=gallery, draws=task.draws, items=task.items, progress=True, seed=task.seed)
     fits = fit_all(d, labels, gallery, task.seed)
+    best, paths = found.best, dict(zip(FITS, files, strict=True))
+    kept: dict[str, Any] = {"prior": fits.prior, "calibration": fits.calibration, "plda": fits.plda}
+    kept["centre"] = fits.whitening if best.form == "whitened" else fits.centre
     print(found)
-    found.save(numbers)
+    save_numbers(numbers, found, {path: kept[name] is not None for name, path in paths.items()})
     from peaccel._utils import report
     from peaccel.evaluation.pages import choice
 
     report.write(page, "Choice of a score", choice(found))
-    best = found.best
-    kept: dict[str, Any] = {"prior": fits.prior, "calibration": fits.calibration, "plda": fits.plda}
-    kept["centre"] = fits.whitening if best.form == "whitened" else fits.centre
-    paths = dict(zip(FITS, files, strict=True))
     for name, path in paths.items():
-        path.unlink(missing_ok=True)  # of an earlier run
         if (fit := kept[name]) is not None:
             io.write_fit(path, fit)
     print(f"\n-> {page}")

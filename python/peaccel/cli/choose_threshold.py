@@ -7,15 +7,18 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Literal
 
-from peaccel import io, scores
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel import io, metrics, scores
 from peaccel._utils import options
 from peaccel.cli._fitted_files import NormFiles, read_fit
 from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, scored_by, sides
-from peaccel.cli._outputs import outputs
+from peaccel.cli._outputs import outputs, save_numbers
+from peaccel.cli._shares import share
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
@@ -71,6 +74,12 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     then set apart."""
     try_centre: bool = False
     """Try on that third, too, whether items less the mean of their side are answered better; writes centre.json."""
+    per: Literal["class", "query"] | None = None
+    """The unit of the promise. class: classes to come are new, and each counts once. query: queries to come are drawn
+    as these were, with the same classes in the same shares. By default class; where classes repeat, query beside it."""
+    groups: Path | None = None
+    """In place of the classes: the group of each query, such as a document or a day, whose queries count once; [Q]
+    numbers or strings, a file as --query-labels."""
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False
@@ -87,33 +96,31 @@ def main(arguments: Sequence[str]) -> None:
     task = options.parse(ChooseThreshold, "peaccel choose-threshold", __doc__, arguments)
     named = {name: getattr(task, name) for name in ("wrong", "fpir", "far", "p_target")}
     asked = {name: f"--{name.replace('_', '-')}" for name, text in named.items() if text is not None}
-    targets = {
-        name: text if isinstance(text, float) else float(_share(asked[name][2:], text))
+    alphas = {
+        name: text if isinstance(text, float) else float(share(asked[name][2:], text))
         for name, text in named.items()
         if text is not None
     }
-    if len(targets) > 1:
+    if len(alphas) > 1:
         raise ValueError(f"expected one target, found {' and '.join(asked.values())}")
-    if "p_target" not in targets and (task.c_miss, task.c_fa) != (1, 1):
+    if "p_target" not in alphas and (task.c_miss, task.c_fa) != (1, 1):
         raise ValueError("--c-miss and --c-fa go with --p-target")
-    delta = float(1 - _share("certainty", task.certainty))
+    delta = float(1 - share("certainty", task.certainty))
     task.check_norm()
     names = "threshold.json", "report.html", "accept.json", "centre.json"
     numbers, page, accept, centre = outputs(task.out, task, *names)
     kind = _of_searches if task.pairs is None and task.trial_list is None else _of_pairs
-    found = kind(task, targets, delta)
+    found = kind(task, alphas, delta)
     print(found)
-    found.save(numbers)
+    save_numbers(numbers, found, {accept: found.accept is not None, centre: found.centre is not None})
     from peaccel._utils import report
     from peaccel.evaluation.threshold_pages import threshold_sections
 
     report.write(page, "Choice of a threshold", threshold_sections(found))
     print(f"\n-> {page}")
-    centre.unlink(missing_ok=True)  # of an earlier run
     if found.centre is not None:
         io.write_fit(centre, found.centre)
     if found.accept is None:
-        accept.unlink(missing_ok=True)  # of an earlier run
         print("\nName a target to have its threshold written: --wrong 5%, for instance")
         return
     io.write_fit(accept, _with_fits(task, found))
@@ -132,10 +139,10 @@ def _with_fits(task: ChooseThreshold, found: ThresholdChoice) -> Selection | Fal
     return replace(found.accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
 
 
-def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
-    if "far" in targets:
+def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> ThresholdChoice:
+    if "far" in alphas:
         raise ValueError("--far is of --pairs; of searches it is --fpir")
-    if "p_target" in targets:
+    if "p_target" in alphas:
         raise ValueError("--p-target is of --pairs and --trial-list")
     if beside := [name for name in OF_TRIALS if getattr(task, name) is not None]:
         raise ValueError(f"--{beside[0]} is of --trial-list, which is not there")
@@ -149,7 +156,9 @@ def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float)
         gallery,
         labels,
         score,
-        **targets,
+        **alphas,
+        per=task.per,
+        groups=None if task.groups is None else io.read_labels(task.groups),
         delta=delta,
         novel=others,
         novel_labels=classes,
@@ -171,13 +180,21 @@ def _score(task: ChooseThreshold) -> Score:
     return read_fit(task.plda, Plda).score
 
 
-def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
-    if "fpir" in targets:
+def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> ThresholdChoice:
+    if "fpir" in alphas:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
-    if task.confidence != ChooseThreshold.confidence or task.try_centre:
-        raise ValueError("--confidence and --try-centre are of searches, not of --pairs and --trial-list")
-    pairs = _scored_trials(task) if task.pairs is None else _scored_pairs(task, task.pairs)
-    return choose_pair_threshold(*pairs, **targets, c_miss=task.c_miss, c_fa=task.c_fa, delta=delta, seed=task.seed)
+    if task.confidence != ChooseThreshold.confidence or task.try_centre or task.per or task.groups:
+        raise ValueError("--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list")
+    pairs, clusters = _scored_trials(task) if task.pairs is None else (_scored_pairs(task, task.pairs), None)
+    return choose_pair_threshold(
+        *pairs,
+        **alphas,
+        c_miss=task.c_miss,
+        c_fa=task.c_fa,
+        clusters=None if task.p_target is None else clusters,
+        delta=delta,
+        seed=task.seed,
+    )
 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
@@ -189,8 +206,8 @@ def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
     return io.read_scored_pairs(path)
 
 
-def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
-    """The pairs of a trial list, scored by names."""
+def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.int64]]:
+    """The pairs of a trial list, scored by names, and the speakers of both sides."""
     if named_options(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
         found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(named_options(task))) or "none"
         raise ValueError(f"--trial-list needs --embeddings and --ids, and no labels; found {found}")
@@ -209,7 +226,7 @@ def _scored_trials(task: ChooseThreshold) -> io.ScoredPairs:
         rule=task.rule,
         cohort=None if task.cohort is None else fits.of_gallery(task.cohort),
     )
-    return io.ScoredPairs(scored, trials.match, None)
+    return io.ScoredPairs(scored, trials.match, None), metrics.trial_clusters(*trials)
 
 
 def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
@@ -230,14 +247,3 @@ def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     if found.accept is not None and found.accept.of_classes:
         flags += ["--gallery-labels", str(task.gallery_labels or task.labels)]
     return f"peaccel search {shlex.join(flags)} --queries ... --out ..."
-
-
-def _share(name: str, text: str) -> Decimal:
-    """A share between 0 and 1 as it is written, in per cent or not."""
-    try:
-        number = Decimal(text.strip().removesuffix("%").strip()) / (100 if text.strip().endswith("%") else 1)
-    except InvalidOperation:
-        number = Decimal("nan")
-    if number.is_nan() or not 0 < number < 1:
-        raise ValueError(f"--{name} is {text!r}, expected a share between 0 and 1, such as 1% or 0.01")
-    return number

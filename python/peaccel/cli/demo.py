@@ -37,7 +37,7 @@ from peaccel.evaluation import Evaluation, Interval, mean_interval
 from peaccel.evaluation.answers import as_truth
 from peaccel.evaluation.evaluate import evaluate
 from peaccel.evaluation.pages import retrievals, sections
-from peaccel.fits.calibrate import calibrate
+from peaccel.fits.calibrate_variance import calibrate_variance
 from peaccel.fits.fit_prior import fit_prior
 from peaccel.methods.method import Method, Training
 from peaccel.retrieval import Ranking
@@ -192,7 +192,7 @@ def run(settings: DemoSettings) -> Results:
     trained = {name: asdict(train.recipe(name, settings.data)[1]) for name in (recipe.method, recipe.beside)}
     used = {**asdict(recipe), "digits": asdict(data), "settings": trained}
     record = {"settings": asdict(settings), "recipe": used, "results": asdict(results)}
-    with aside(numbers) as fresh:
+    with aside(numbers, follow=False) as fresh:
         fresh.write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
     report.write(results.report, "Reranking by uncertainty", _sections(results, runs[0], settings, recipe, data))
     _print(results)
@@ -313,7 +313,8 @@ def learn(
 
 
 def variance_factor(d: Normal, labels: NDArray[np.int64]) -> float:
-    """Find the factor on all variances that makes same-class pairs likeliest under MLS, see `peaccel.calibrate`.
+    """Find the factor on all variances that makes same-class pairs likeliest under MLS, see
+    `peaccel.calibrate_variance`.
 
     Parameters
     ----------
@@ -327,7 +328,7 @@ def variance_factor(d: Normal, labels: NDArray[np.int64]) -> float:
     1 if variances are right, above 1 if too small.
     """
     pairs = np.argwhere(np.triu(labels[:, None] == labels, k=1))
-    return calibrate(d, pairs, np.ones(len(pairs), bool), offset=False).a
+    return calibrate_variance(d, pairs, np.ones(len(pairs), bool), offset=False).a
 
 
 def shortlist(queries: Normal, gallery: Normal, k: int) -> Ranking:

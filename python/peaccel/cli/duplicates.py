@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,6 +17,7 @@ from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.cli._search_files import SearchFiles, SearchInputs, read
 from peaccel.fits.records import Selection, Threshold
 from peaccel.io._array_files import write, write_table, write_text
+from peaccel.io._text_columns import csv_text
 from peaccel.retrieval.duplicates import duplicates
 from peaccel.retrieval.search_above import MOST
 
@@ -50,11 +49,13 @@ class Duplicates:
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
-    """The result of pe.calibrate, as pe.io.write_fit writes it."""
+    """The result of pe.calibrate_variance, as pe.io.write_fit writes it."""
     plda: Path | None = None
     """The result of pe.fit_plda, as pe.io.write_fit writes it: items are its normals, in place of --score."""
     ids: Path | None = None
     """The ids of the items, int [N] or strings, none twice: a file as 'peaccel search' takes it."""
+    skip_bad: bool = False
+    """Leave out items that are NaN or null, and say which."""
     most: int = MOST
     """How many pairs may be found; where there are more it is an error."""
 
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError("expected exactly one of --above and --accept")
     check_files([(task.out, SUFFIXES)], inputs_of(task))
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
-    shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids")}
+    shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids", "skip_bad")}
     inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared))
     if accept is not None:
         if accept.confidence != "score":
@@ -106,8 +107,4 @@ def _write(path: Path, pairs: dict[str, Any]) -> None:
     elif path.suffix == ".parquet":
         write_table(path, SUFFIXES, pairs)
     else:
-        text = StringIO()
-        lines = csv.writer(text, delimiter=DELIMITERS[path.suffix], lineterminator="\n")
-        lines.writerow(pairs)
-        lines.writerows(zip(*(x.tolist() for x in pairs.values()), strict=True))
-        write_text(path, SUFFIXES, text.getvalue())
+        write_text(path, SUFFIXES, csv_text([*pairs], [*pairs.values()], DELIMITERS[path.suffix]))

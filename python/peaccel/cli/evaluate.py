@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from peaccel import io
 from peaccel._utils.options import parse
 from peaccel.cli._labelled_files import LabelledFiles, array, novel, scored_by, sides
-from peaccel.cli._outputs import outputs
+from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.distributions import Point
 from peaccel.distributions.confidence import confidence
 from peaccel.evaluation.answers import as_scores, as_truth
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.evaluate import evaluate
+from peaccel.evaluation.pair_rates import P_TARGET
 from peaccel.evaluation.templates import TemplateResult, evaluate_templates
-from peaccel.evaluation.verified_pairs import P_TARGET
 
 __all__ = ["Evaluate", "main"]
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
     if task.templates is not None and (task.embeddings is None or task.labels is None):
         raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = sides(task)
-    numbers, fused, page = outputs(task.out, task, "results.json", "templates.json", "report.html")
+    numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
     names = None if task.scores is None else [scored_by(task, name) for name in _names(task.scores)]
     if task.prior is not None and (names is None or not any(name.name == "llr" for name in names)):
         raise ValueError("--prior is for score llr without a prior of its own, expected llr among --scores")
@@ -100,8 +100,7 @@ def main(arguments: Sequence[str]) -> None:
         seed=task.seed,
     )
     print(found)
-    found.save(numbers)
-    fused.unlink(missing_ok=True)  # of an earlier run
+    save_numbers(numbers, found, {fused: templates is not None})
     if templates is not None:
         print(f"\n{templates}")
         templates.save(fused)

@@ -8,16 +8,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-import numpy as np
-
 from peaccel import io, scores
 from peaccel._utils import options
 from peaccel._utils.progress_bar import ProgressBar
-from peaccel._utils.suggestions import unknown
-from peaccel._utils.table_paths import columns_in, is_table
+from peaccel._utils.suggestions import printable, unknown
+from peaccel.cli._fitted_files import read_fit
 from peaccel.cli._outputs import check_files
 from peaccel.cli._tables import print_table
-from peaccel.io._arrow_sources import opened_file
+from peaccel.fits.records import Threshold
+from peaccel.io.table_of_items import table_of_items
 from peaccel.retrieval.lance import Gallery
 
 __all__ = ["ACTIONS", "main"]
@@ -30,11 +29,13 @@ class GivenItems:
     """Which items to keep."""
 
     embeddings: Path
-    """Items to keep. A table, .parquet, .arrow, .feather or .lance, with the columns id, mu, at most one of var, kappa
-    and scale, and any others, which become metadata: it is read in blocks. Or a file as 'peaccel search' takes its
-    gallery, which is read at once."""
+    """Items to keep, in a file as 'peaccel search' takes its gallery. Ids are its column id or ids, or the one that is
+    named: items.parquet:mu=vector,id=key; of arrays without them, rows. All other columns, and arrays with a row for
+    each item, become metadata. Tables of .parquet and .lance are read in blocks."""
     ids: Path | None = None
-    """The ids of the items of a file that has none, in a file as 'peaccel search' takes it; else their rows are."""
+    """In place of the file's: the ids, in a file as 'peaccel search' takes it."""
+    skip_bad: bool = False
+    """Leave out items that are NaN or null, and say which."""
     rows: int = COMMIT
     """How many items a commit has: after an interruption all of it is there, or nothing."""
     sync: bool = False
@@ -98,6 +99,34 @@ class SearchKept(Kept):
     """Ask no index, but score all items."""
     filter: str | None = None
     """A condition in SQL over the gallery's columns, such as "year >= 2020": only such items are found."""
+    accept: Path | None = None
+    """A threshold of this score, as 'peaccel search' takes it: answers below it are left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete(Kept):
+    """Items to delete: --ids, --id or both."""
+
+    ids: Path | None = None
+    """The ids of the items, in a file as 'peaccel search' takes it; those that no item has are passed over."""
+    id: tuple[str, ...] = ()
+    """Ids in words, one or more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restore(Kept):
+    """Version to go back to."""
+
+    version: int
+    """The number of an earlier version, as 'peaccel gallery versions' lists them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compact(Kept):
+    """How long versions are kept."""
+
+    keep_days: float = 14.0
+    """Versions younger than this stay. With 0 nobody else may be changing the gallery."""
 
 
 def _create(task: Create) -> None:
@@ -121,16 +150,10 @@ def _append(task: Append) -> None:
 
 def _keep(task: GivenItems, write: Callable[..., object], **more: Any) -> None:
     """Hand on the items of a file, in commits, each of which moves the bar."""
-    arguments: tuple[Any, ...] = ()
-    total = None
-    if is_table(task.embeddings) and task.ids is None and not columns_in(task.embeddings):
-        arguments = (opened_file(task.embeddings),)
-    else:
-        items = io.read_distribution(task.embeddings)
-        total, ids = len(items), None if task.ids is None else io.read_ids(task.ids)
-        arguments = items, np.arange(total) if ids is None else ids
+    ids = None if task.ids is None else io.read_ids(task.ids)
+    items, total = table_of_items(task.embeddings, ids, task.skip_bad)
     with ProgressBar("keeping items", total) as bar:
-        write(*arguments, rows=task.rows, progress=bar.advance, **more)
+        write(items, rows=task.rows, progress=bar.advance, **more)
 
 
 def _print_state(gallery: Gallery) -> None:
@@ -156,13 +179,52 @@ def _search(task: SearchKept) -> None:
     check_files([(task.out, io.RANKINGS)], [task.queries])
     gallery, queries, start = Gallery.open(task.gallery), io.read_distribution(task.queries), perf_counter()
     score = scores.named(task.score, queries, gallery)
+    accept = None if task.accept is None else read_fit(task.accept, Threshold)
+    if accept is not None:
+        accept.check(str(task.accept), score, task.k, dim=queries.dim, applied="none")
+        if accept.of_classes:
+            raise ValueError(f"{task.accept}: is of the {accept.confidence}, expected one that needs no labels")
     if task.exact:
         ranking = gallery.search_exact(queries, task.k, score, filter=task.filter)
     else:
         ranking = gallery.search(queries, task.k, shortlist=task.shortlist, score=score, filter=task.filter)
+    if accept is not None:
+        ranking = accept.select(ranking)
     io.write_ranking(task.out, ranking)
     seconds = f"{perf_counter() - start:.3f} s"
     print(f"{score.label}: {len(queries)} queries, {len(gallery)} items, top {task.k} in {seconds} -> {task.out}")
+
+
+def _delete(task: Delete) -> None:
+    if task.ids is None and not task.id:
+        raise ValueError("expected --ids or --id, found none")
+    gallery = Gallery.open(task.gallery)
+    ids = [] if task.ids is None else io.read_ids(task.ids).tolist()
+    words: list[Any] = list(task.id)
+    if gallery.ids.dtype.kind == "i":
+        if wrong := [word for word in words if not word.isdecimal()]:
+            raise ValueError(f"--id is {wrong[0]!r}, expected an integer, as the gallery's ids are")
+        words = list(map(int, words))
+    count = gallery.delete(list(dict.fromkeys([*ids, *words])))
+    print(f"{count} items deleted; 'peaccel gallery restore --version {gallery.version - (count > 0)}' undoes it")
+    _print_state(gallery)
+
+
+def _versions(task: Kept) -> None:
+    found = Gallery.open(task.gallery).versions()
+    print_table(("version", "committed"), ([str(number), f"{time:%Y-%m-%d %H:%M:%S}"] for number, time in found))
+
+
+def _restore(task: Restore) -> None:
+    gallery = Gallery.open(task.gallery)
+    gallery.restore(task.version)
+    _print_state(gallery)
+
+
+def _compact(task: Compact) -> None:
+    gallery = Gallery.open(task.gallery)
+    gallery.compact(task.keep_days)
+    _print_state(gallery)
 
 
 def _verify(task: Kept) -> None:
@@ -170,7 +232,7 @@ def _verify(task: Kept) -> None:
     with ProgressBar("reading the gallery"):
         found = gallery.verify()
     for line in found:
-        print(line)
+        print(printable(line))
     if found:
         raise ValueError(f"{task.gallery}: {len(found)} things are wrong")
     print(f"{task.gallery}: version {gallery.version} is as it was written, as far as can be told")
@@ -179,6 +241,10 @@ def _verify(task: Kept) -> None:
 ACTIONS: dict[str, tuple[type[Any], Callable[[Any], None], str]] = {
     "create": (Create, _create, "Make a gallery of the items of a file."),
     "append": (Append, _append, "Add the items of a file to a gallery."),
+    "delete": (Delete, _delete, "Delete items of a gallery."),
+    "versions": (Kept, _versions, "List the versions of a gallery, which each change adds to."),
+    "restore": (Restore, _restore, "Go back to an earlier version, in a new one."),
+    "compact": (Compact, _compact, "Free the room of deleted items and of old versions."),
     "info": (Kept, _info, "Print what a gallery holds."),
     "index": (Index, _index, "Build a FAISS index, which proposes what 'search' scores."),
     "search": (SearchKept, _search, "Find the best items of a gallery for each query."),
@@ -194,8 +260,8 @@ def main(arguments: Sequence[str]) -> None:
         print(f"usage: peaccel gallery ACTION [OPTIONS]\n\n{options.about(__doc__)}\n\nACTION is one of\n{rows}")
         return
     if name not in ACTIONS:
-        raise ValueError(
-            unknown("action", name, ACTIONS) if name else "the action is missing: 'peaccel gallery ACTION'"
-        )
+        # For another word, such as "remove", none is suggested: the nearest changes a gallery in another way.
+        wrong = unknown("action", name, ACTIONS, nearness=0.75)
+        raise ValueError(wrong if name else "the action is missing: 'peaccel gallery ACTION'")
     kind, run, about = ACTIONS[name]
     run(options.parse(kind, f"peaccel gallery {name}", about, arguments[1:]))

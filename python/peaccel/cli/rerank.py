@@ -47,7 +47,8 @@ def main(arguments: Sequence[str]) -> None:
                 raise ValueError(f"--{name.replace('_', '-')} is for --index, found --candidates")
     task.check_output()
     if task.candidates is not None:
-        strings = task.ids is not None and io.read_ids(task.ids).dtype.kind == "U"
+        ids = task.file_of_ids("gallery")
+        strings = ids is not None and io.read_ids(ids).dtype.kind == "U"
         candidates = io.read_candidates(task.candidates, strings=strings)
         inputs = read(task)
         start = perf_counter()

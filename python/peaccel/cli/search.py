@@ -40,6 +40,8 @@ def main(arguments: Sequence[str]) -> None:
         found = retrieval.search(inputs.queries, inputs.gallery, inputs.depth(task.k), inputs.score)
         write(task, inputs, found, perf_counter() - start)
         return
+    if inputs.kept is not None:
+        raise ValueError(f"{task.queries}: --skip-bad left out queries, which --above cannot show, expected none")
     above = search_above(inputs.queries, inputs.gallery, task.above, inputs.score, most=task.most)
     seconds = perf_counter() - start
     io.write_ranking(task.out, above.under(inputs.named(above.ids)), inputs.query_ids)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from peaccel._utils.python_files import load_file
 from peaccel._utils.suggestions import unknown
+from peaccel._utils.words import answered
 from peaccel.data import captions, faces, features, metric_learning, places  # noqa: F401  (each names its readers)
 from peaccel.data.datasets import READERS, USES, Part, reader
 
@@ -146,3 +147,7 @@ def _registered(name: str) -> str:
     if len(found) != 1:
         raise ValueError(f"data {name}: has {len(found)} functions under peaccel.data.reader, expected one")
     return found[0]
+
+
+if not TYPE_CHECKING:  # which would take every attribute for known
+    __getattr__ = answered(__name__)

@@ -60,10 +60,18 @@ def fields(line: tuple[str, str], /, separator: str | None = None, **kinds: Kind
     words = text.split(separator)
     if len(words) == len(kinds):
         try:
-            return [kind(word) for kind, word in zip(kinds.values(), words, strict=True)]
+            return [_converted(kind, word) for kind, word in zip(kinds.values(), words, strict=True)]
         except ValueError:
             pass
     raise ValueError(f"{place}: {text!r} is not of the form {(separator or ' ').join(kinds)!r}")
+
+
+def _converted(kind: Kind, word: str) -> Any:
+    """A word as its kind has it; ValueError where it is none, or a number that no array holds."""
+    value = kind(word)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError
+    return value
 
 
 def table(path: Path, /, separator: str | None = None, skip: int = 0, **kinds: Kind) -> list[list[Any]]:
@@ -87,7 +95,7 @@ def columns(path: Path, /, **kinds: Kind) -> list[list[Any]]:
         for row in reader:
             for values, (name, kind) in zip(found_columns, kinds.items(), strict=True):
                 try:
-                    values.append(kind(row[name] or ""))
+                    values.append(_converted(kind, row[name] or ""))
                 except ValueError:
                     place = f"{path}:{reader.line_num}"
                     raise ValueError(f"{place}: column {name} is {row[name]!r}, expected {kind.__name__}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = ["ImageRows", "centre_crop", "crop_sizes", "unreadable"]
+
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Formats that images are read as, those of the suffixes of `_listings`. Pillow goes by content, and hands others to
+other programs, such as EPS to Ghostscript. Published data sets name some images by the suffix of another of these."""
 
 # Threads that open images, which wait where the disk is a network away, and how many images each takes at a time.
 OPENERS, TOGETHER = 8, 128
@@ -136,13 +142,20 @@ def _pillow() -> Any:
     return Image
 
 
+def _regular(path: str) -> str:
+    """The path of what is a file, and no pipe or device, which would be waited for."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("is no regular file")
+    return path
+
+
 def _faults(paths: Sequence[str], whole: bool) -> list[tuple[str, str]]:
     """Paths of images with the faults of their headers, or of all of them, "" where there is none."""
     pillow, faults = _pillow(), []
     for path in paths:
         fault, bad = "", "is no image"
         try:
-            with pillow.open(path) as image:
+            with pillow.open(_regular(path), formats=FORMATS) as image:
                 bad = "is damaged"
                 if min(image.size) < 1:
                     fault = "has no pixels"
@@ -161,7 +174,7 @@ def _faults(paths: Sequence[str], whole: bool) -> list[tuple[str, str]]:
 def _read(path: str) -> Image:
     pillow = _pillow()
     try:
-        with pillow.open(path) as image:
+        with pillow.open(_regular(path), formats=FORMATS) as image:
             rgb: Image = image.convert("RGB")
             return rgb
     except FileNotFoundError:

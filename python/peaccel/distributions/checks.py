@@ -82,7 +82,7 @@ def require_kind(owner: str, name: str, d: object, kinds: tuple[str, ...], what:
     if kind not in kinds:
         raise TypeError(f"{owner}: {name} must be a distribution {what} ({', '.join(kinds)}), got {kind}")
     assert isinstance(d, Distribution)
-    d.check_signs()
+    d.check_rows()
     return kind
 
 
@@ -103,7 +103,7 @@ def require_pair(owner: str, pair: dict[str, Any], accepted: list[tuple[str, str
     if a.mu.dtype != b.mu.dtype:
         raise ValueError(f"{owner}: {second} has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like {first}")
     for d in (a, b):
-        d.check_signs()
+        d.check_rows()
 
 
 def plural(device: str) -> str:
@@ -127,24 +127,24 @@ def checked_k(owner: str, k: int, name: str = "k") -> int:
     return k
 
 
-def checked_candidates(owner: str, mu: Array, candidates: Array) -> Array:
-    """The candidates as int64 [Q, K], of the kind of array of the queries' means [Q, D]."""
-    if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
+def checked_candidates(owner: str, queries: Distribution, candidates: Array) -> Array:
+    """The candidates as int64 [Q, K], of the kind of array of the queries."""
+    if not (isinstance(candidates, np.ndarray) or is_torch(candidates)):
         try:
             candidates = array_from(owner, "candidates", candidates)
             candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
         except ValueError:
             raise ValueError(f"{owner}: candidates have rows of different lengths, expected [Q, K]") from None
-    if candidates.ndim != 2 or candidates.shape[0] != mu.shape[0]:
+    if candidates.ndim != 2 or candidates.shape[0] != len(queries.mu):
         shape = tuple(candidates.shape)
-        raise ValueError(f"{owner}: candidates have shape {shape}, expected ({mu.shape[0]}, K): a row per query")
+        raise ValueError(f"{owner}: candidates have shape {shape}, expected ({len(queries)}, K): a row per query")
     name = dtype_name(candidates)
     if not name.startswith(("int", "uint")):
         raise ValueError(f"{owner}: candidates have dtype {name}, expected an integer dtype")
-    device, expected = device_of(candidates), device_of(mu)
+    device, expected = device_of(candidates), queries.home.device
     if device != expected:
         raise TypeError(f"{owner}: candidates are {plural(device)}, expected {plural(expected)} like queries")
-    if is_torch(candidates):
+    if expected != "numpy":
         return candidates.long()
     if name == "uint64" and candidates.size and candidates.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{owner}: candidates hold id {candidates.max()}, beyond int64")

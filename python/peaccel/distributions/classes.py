@@ -33,12 +33,19 @@ from peaccel._utils.arrays import (
     is_repeated,
     is_torch,
     is_traced,
+    lies_adjacent,
     namespace,
     numpy_dtype,
     promoted,
+    quiet,
     repeated,
+    require_finite,
     require_same_kind,
+    widened,
 )
+from peaccel._utils.seeds import as_integer
+from peaccel._utils.words import no_attribute
+from peaccel.distributions import torch_containers
 from peaccel.ops._dispatch import transformed
 
 __all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
@@ -47,7 +54,11 @@ __all__ += ["bfloat16"]  # for io, which imports nothing below this module
 # How far from 1 the norm of a direction may be: rounding to bfloat16 alone moves it by up to 2e-3, to float16 by 5e-4.
 UNIT_TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-3, "bfloat16": 1e-2}
 
-LOOKED_AT = 64  # rows that check_signs() looks at
+# As a look allows it in every dtype: under autocast float32 holds directions that were divided by a norm in bfloat16,
+# both rounded, which are off by up to 4e-3.
+LOOK_TOLERANCE = UNIT_TOLERANCE["bfloat16"]
+
+LOOKED_AT = 64  # rows that check_rows() looks at
 
 BLOCK = 1 << 14  # rows that validate() scans at a time, so that its temporaries stay small beside a gallery
 
@@ -68,6 +79,10 @@ class Distribution(Generic[ArrayT]):
         D, the number of dimensions.
     home
         The device and the dtype of the arrays, by name.
+    is_adjacent
+        Whether kernels can read the rows of all arrays as they lie in memory.
+    number
+        The parameter of all items where Python's number was given for it, else None.
 
     Examples
     --------
@@ -89,6 +104,14 @@ class Distribution(Generic[ArrayT]):
         def dim(self) -> int: ...
         @property
         def home(self) -> Home: ...
+        @property
+        def is_adjacent(self) -> bool: ...
+        @property
+        def number(self) -> float | None: ...
+        @property
+        def _repeats(self) -> bool: ...  # whether all items have the same row of the last array in memory
+        @property
+        def _looked_at(self) -> bool: ...  # whether check_rows() has found nothing
 
     _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
     _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array
@@ -96,8 +119,10 @@ class Distribution(Generic[ArrayT]):
     _min_dim: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        number = None
         for name in self._names:
             argument = getattr(self, name)
+            number = float(argument) if isinstance(argument, (int, float)) else None
             if name == "mu":
                 x = as_array(argument, type(self).__name__, name)
                 self._check_mu(x)
@@ -108,6 +133,12 @@ class Distribution(Generic[ArrayT]):
         object.__setattr__(self, "kind", self._kinds[x.ndim])
         object.__setattr__(self, "dim", int(self.mu.shape[1]))
         object.__setattr__(self, "home", home_of(self.mu))
+        object.__setattr__(self, "is_adjacent", lies_adjacent(self.mu) and lies_adjacent(x))
+        object.__setattr__(self, "_repeats", is_repeated(x))
+        object.__setattr__(self, "_looked_at", False)
+        object.__setattr__(self, "number", number)
+        if self.home.device != "numpy":
+            _enter_in_torch()
 
     def _check_mu(self, mu: Array) -> None:
         shape = tuple(mu.shape)
@@ -153,6 +184,12 @@ class Distribution(Generic[ArrayT]):
         """N, the number of items."""
         return int(self.mu.shape[0])
 
+    if not TYPE_CHECKING:  # which would take every attribute for known
+
+        def __getattr__(self, name: str) -> Any:
+            """Answer the field's words, such as ``d.sample``, by where they stand."""
+            raise no_attribute(f"{type(self).__name__!r} object", name)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> None:
         """Refuse to become an array: it would be one of single items, taken one by one for minutes.
 
@@ -172,7 +209,10 @@ class Distribution(Generic[ArrayT]):
         rows = index if isinstance(index, slice) else self._rows(index)
         mu, *others = self.arrays
         taken: Array = mu[rows]
-        return type(self)(taken, *[repeated(x[:1], len(taken)) if _is_common(x) else x[rows] for x in others])
+        if self.number is not None:
+            return type(self)(taken, self.number)  # type: ignore[call-arg]
+        common = self._is_common()
+        return type(self)(taken, *[repeated(x[:1], len(taken)) if common else x[rows] for x in others])
 
     def _rows(self, index: Any) -> slice | Array:
         """The index of the arrays: a slice for an int, else an array of the distribution's kind."""
@@ -229,6 +269,18 @@ class Distribution(Generic[ArrayT]):
             raise ValueError(f"{what}, expected float16, bfloat16, float32 or float64")
         return type(self)(*arrays)
 
+    def cpu(self) -> Self:
+        """The same items in the memory of the host, where those of numpy lie already."""
+        return self if self.home.device == "numpy" else self.to("cpu")
+
+    def cuda(self, device: int | str | None = None) -> Self:
+        """The same items, tensors, on a GPU: torch's current one unless ``device`` says another."""
+        return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+
+    def clone(self) -> Self:
+        """A copy of the items; of tensors with gradients, as `torch.Tensor.clone`."""
+        return self._map(lambda x: x.clone() if is_torch(x) else x.copy())
+
     def detach(self) -> Self:
         """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
         if self.home.device == "numpy":
@@ -274,8 +326,7 @@ class Distribution(Generic[ArrayT]):
             norm = namespace(mu).einsum("nd,nd->n", mu, mu) ** 0.5
             tolerance = UNIT_TOLERANCE[dtype_name(self.mu)]
             if (bad := _first(abs(norm - 1) > tolerance)) is not None:
-                length = f"length {float(norm[bad]):.4g}, expected 1 within {tolerance:g}"
-                raise ValueError(f"{owner}: mu in row {start + bad} has {length}")
+                raise _not_unit(owner, "mu", start + bad, norm[bad], tolerance)
 
     def common_parameter(self) -> ArrayT | None:
         """The parameter [1] or [1, D] that was given as one for all items; None where each item has its own.
@@ -284,28 +335,76 @@ class Distribution(Generic[ArrayT]):
         respect to each item's parameter could not be told from the common one's.
         """
         x = getattr(self, self._names[-1])
-        if len(self._names) == 1 or not _is_common(x):
+        if len(self._names) == 1 or not self._is_common():
             return None
         row: ArrayT = x[:1]
         return row
 
-    def check_signs(self) -> None:
-        """Refuse negative parameters, such as logarithms of variances, in 64 evenly spaced rows: retrieval and
-        measures can afford that at every call. On a GPU, in compiled functions and under torch.func no row is checked.
+    def check_rows(self) -> None:
+        """Refuse negative parameters, such as logarithms of variances, and directions that are not of unit length.
+
+        Of many items 64 evenly spaced rows are looked at, once for a distribution. A row of zeros passes: a dead
+        feature has no direction, and dividing it by its length leaves it so. On a GPU, in compiled functions and under
+        torch.func no row is looked at, as values cannot be read there without waiting.
         """
-        name = self._names[-1]
-        x = getattr(self, name)
-        if name == "mu" or (self.home.device != "numpy" and (not x.is_cpu or is_traced(x) or transformed(x))):
+        # In this order traced code has no guard on the flag. A call for numpy comes here often, and asks no function.
+        if (self.home.device != "numpy" and not is_readable(self.mu)) or self._looked_at:
             return
-        step = len(x) // LOOKED_AT + 1
-        looked_at = x[::step] if step > 1 else x
-        negative = (looked_at if type(looked_at) is np.ndarray else as_numpy(looked_at)) < 0
-        if np.count_nonzero(negative):  # of few numbers, a fraction of the time of `any`
-            raise self._negative(name, step * int(_first(negative) or 0))
+        step = len(self) // LOOKED_AT + 1
+        name, x = self._names[-1], as_numpy(self.arrays[-1][::step])
+        if name != "mu" and np.fmin.reduce(x, None, initial=0) < 0:  # in which NaN hides no negative number
+            raise self._negative(name, step * int(_first(x < 0) or 0))
+        if self._unit:
+            require_unit(type(self).__name__, "mu", as_numpy(widened(self.mu[::step])), step)
+        object.__setattr__(self, "_looked_at", True)
+
+    def check_finite(self, owner: str, name: str) -> None:
+        """Refuse items that nothing can be ranked for: rows in which mu is NaN or infinite, or the parameter NaN.
+
+        All rows are looked at, where `check_rows` looks at any.
+        """
+        if self.home.device == "numpy" or is_readable(self.mu):
+            require_finite(owner, name, *map(as_numpy, self.arrays))
 
     def _negative(self, name: str, row: int) -> ValueError:
         hint = ": a variance is expected, not its logarithm" if name == "var" else ""
         return ValueError(f"{type(self).__name__}: {name} is negative in row {row}{hint}")
+
+    @quiet
+    def truncate(self, dim: int) -> Self:
+        """The items in their first ``dim`` dimensions, as embeddings of Matryoshka training are cut.
+
+        Points are cut, and no longer of unit length where they were. Of normals it is the marginal. Directions are cut
+        and made of unit length again. With r the length that was left, kappa becomes ``kappa r^2``, the concentration
+        of the cut draws (within 10 % from kappa = 20 on), and scale ``scale r``, as the length of a feature does.
+        Points and normals are views.
+
+        Parameters
+        ----------
+        dim
+            How many dimensions to keep, from 1 (2 of von Mises-Fisher distributions) to ``d.dim``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            dim is no integer, or out of range.
+
+        Examples
+        --------
+        >>> pe.VonMisesFisher([[0.48, 0.64, 0.6]], kappa=[100.0]).truncate(2).kappa.round(1).tolist()
+        [64.0]
+        >>> pe.Normal([[0.0, 1.0, 2.0]], var=[[0.1, 0.2, 0.3]]).truncate(2).var.tolist()
+        [[0.1, 0.2]]
+        """
+        dim = as_integer(f"{type(self).__name__}.truncate", "dim", dim, self._min_dim, self.dim)
+        arrays: list[Any] = [x[:, :dim] if x.ndim == 2 else x for x in self.arrays]
+        if not self._unit:
+            return type(self)(*arrays)
+        mu, uncertainty = (cast(x, self.home.compute_dtype) for x in arrays)
+        length = namespace(mu).einsum("nd,nd->n", mu, mu)[:, None] ** 0.5
+        left = length if self.kind == "scaled" else length**2
+        found = mu / length, uncertainty * (left if uncertainty.ndim == 2 else left[:, 0])
+        return type(self)(*[cast(x, self.home.dtype) for x in found])
 
     def _map(self, function: Callable[[Array], Array]) -> Self:
         """A distribution of the same class with the function of single numbers applied to each array."""
@@ -314,10 +413,15 @@ class Distribution(Generic[ArrayT]):
     def _converted(self, function: Callable[[Array], Array]) -> list[Array]:
         """The arrays with a function of single numbers applied to each; what is one row for all items stays that."""
         mu, *others = self.arrays
-        return [
-            function(mu),
-            *[repeated(function(x[:1]), len(mu)) if _is_common(x) else function(x) for x in others],
-        ]
+        common = self._is_common()
+        return [function(mu), *[repeated(function(x[:1]), len(mu)) if common else function(x) for x in others]]
+
+    def _is_common(self) -> bool:
+        """Whether all items have one row of the last array, and no item's is to be differentiated by itself."""
+        if not self._repeats or self.home.device == "numpy":
+            return self._repeats
+        x: Array = self.arrays[-1]
+        return not (x.requires_grad or transformed(x))
 
     def __reduce__(self) -> tuple[Any, ...]:
         mu, *others = self.arrays
@@ -375,7 +479,7 @@ class VonMisesFisher(Distribution[ArrayT]):
     Parameters
     ----------
     mu : array [N, D]
-        Mean directions, rows of unit length; D >= 2. Only ``validate()`` checks the length.
+        Mean directions, rows of unit length; D >= 2. Whatever uses them looks at the length of some.
     kappa : array [N]
         Concentrations, >= 0; 0 is the uniform distribution, larger is surer.
 
@@ -410,7 +514,7 @@ class NonIsotropicVonMisesFisher(Distribution[ArrayT]):
     Parameters
     ----------
     mu : array [N, D]
-        Mean directions, rows of unit length; D >= 2. Only ``validate()`` checks the length.
+        Mean directions, rows of unit length; D >= 2. Whatever uses them looks at the length of some.
     kappa : array [N, D]
         Concentrations along the axes, >= 0, and not all of them 0.
 
@@ -445,7 +549,7 @@ class Scaled(Distribution[ArrayT]):
     Parameters
     ----------
     mu : array [N, D]
-        Directions, rows of unit length; D >= 1. Only ``validate()`` checks the length.
+        Directions, rows of unit length; D >= 1. Whatever uses them looks at the length of some.
     scale : array [N]
         Scales, >= 0; larger is surer.
 
@@ -499,6 +603,19 @@ class Point(Distribution[ArrayT]):
         def __init__(self, mu: Any) -> None: ...
 
     _kinds: ClassVar[dict[int, str]] = {2: "point"}
+
+
+def require_unit(owner: str, name: str, rows: Numpy, step: int = 1) -> None:
+    """Refuse directions that are not of unit length, of which ``rows`` are every step-th; a row of zeros passes."""
+    squares = np.matmul(rows[:, None], rows[:, :, None])[:, 0, 0]
+    bad = (squares < (1 - LOOK_TOLERANCE) ** 2) & (squares > 0) | (squares > (1 + LOOK_TOLERANCE) ** 2)
+    if (row := _first(bad)) is not None:
+        raise _not_unit(owner, name, step * row, squares[row] ** 0.5, LOOK_TOLERANCE)
+
+
+def _not_unit(owner: str, name: str, row: int, length: float, tolerance: float) -> ValueError:
+    what = f"{name} in row {row} has length {float(length):.4g}, expected 1 within {tolerance:g}"
+    return ValueError(f"{owner}: {what}: divide {name} by its length; d.truncate(dim) cuts dimensions")
 
 
 def _first(bad: Array) -> int | None:
@@ -556,16 +673,25 @@ def _concatenated(arrays: Sequence[Array]) -> Array:
     return namespace(arrays[0]).concatenate(list(arrays))
 
 
+def _enter_in_torch() -> None:
+    """Let torch's containers know distributions, where torch is there."""
+    kinds = (Normal, VonMisesFisher, NonIsotropicVonMisesFisher, Scaled, Point)
+    torch_containers.enter(kinds, concat, _with_one)
+
+
 def _with_one(kind: Callable[..., Distribution], mu: Array, row: Array) -> Distribution:
     """A distribution whose items all have one row of a parameter, a single item too."""
     return kind(mu, repeated(row, len(mu)))
 
 
-def _is_common(x: Array) -> bool:
-    """Whether all items have one row in memory, and no item's is to be differentiated by itself."""
-    return is_repeated(x) and not (is_torch(x) and (x.requires_grad or transformed(x)))
+def is_readable(x: Array) -> bool:
+    """Whether values can be read here: not on a GPU, which would be waited for, nor in code that is transformed."""
+    return isinstance(x, np.ndarray) or (x.is_cpu and not is_traced(x) and not transformed(x))
 
 
 def _is_hidden(x: Array) -> bool:
-    """Whether values cannot be read, or not without waiting for a GPU, or are to be differentiated."""
-    return is_torch(x) and (not x.is_cpu or x.requires_grad or is_traced(x) or transformed(x))
+    """Whether values cannot be read here, or are to be differentiated."""
+    return not is_readable(x) or (is_torch(x) and x.requires_grad)
+
+
+_enter_in_torch()

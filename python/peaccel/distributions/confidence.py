@@ -104,7 +104,7 @@ def confidence(
     options = {key: value for key, value in match.items() if value is not None}
     if options and name != "self_match":
         raise TypeError(f"confidence: {', '.join(options)} must not be given to kind {name!r}, only to 'self_match'")
-    d.check_signs()
+    d.check_rows()
     value = _KINDS[name][item_kind](d._map(lambda x: cast(x, compute_dtype(x))), **options)
     return cast(value, dtype_name(d.mu))
 

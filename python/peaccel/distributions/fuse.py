@@ -113,7 +113,7 @@ def fuse(d: Any, groups: ArrayLike, rule: str | None = None, *, names: bool = Fa
         raise ValueError(f"fuse: {unknown('rule', rule, _RULES)}")
     if d.kind not in _RULES[rule]:
         raise TypeError(f"fuse: rule {rule!r} is of {', '.join(_RULES[rule])}, got {d.kind}")
-    d.check_signs()
+    d.check_rows()
     fused = _RULES[rule][d.kind](d, group_rows("fuse", groups, d.mu))
     found = type(d)(*[cast(x, compute_dtype(d.mu)) for x in fused])
     return (found, np.unique(plain("fuse", "groups", groups))) if names else found

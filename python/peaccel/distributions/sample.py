@@ -89,7 +89,7 @@ def sample(d: Distribution[ArrayT], n: int, seed: Any = None, gradient: str = "i
     n = as_integer("sample", "n", n, 0, 2**32 - 1)
     first_row = as_integer("sample", "first_row", first_row, 0, 2**63 - 1)
     items: Any = d.detach() if gradient == "none" else d
-    items.check_signs()
+    items.check_rows()
     mu, uncertainty = items.arrays
     if dtype_name(mu) in HALVES:
         mu, uncertainty = (x.float() if is_torch(x) else x.astype(np.float32) for x in (mu, uncertainty))

@@ -9,7 +9,7 @@ The way of one evaluation through the floors::
     answers.py  answered                    for each score: queries by blocks
         retrieval.search                        the ranking of the gallery, without the row of the query
         columns.py  ranked                      metrics.hit_at_k, average_precision_at_r, and those of the caller
-    verified_pairs.py  verified             AUC, equal error rate, TAR at FAR of the pairs' scores
+    pair_rates.py  pair_rates               AUC, equal error rate, TAR at FAR, detection costs of the pairs' scores
     identification.py  identified           where there are novel queries: FNIR at an FPIR, by each score
     separation.py  judged                   of each confidence whether it tells right answers from wrong ones
     intervals.py  Resamples                 intervals over classes, of all of these
@@ -23,6 +23,7 @@ from peaccel.evaluation.choose_score import RankedScore, ScoreChoice
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
+from peaccel.evaluation.separation import probability
 from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
 from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
 
@@ -40,6 +41,7 @@ __all__ = [
     "ThresholdResult",
     "evaluate_templates",
     "mean_interval",
+    "probability",
     "simultaneous_intervals",
     "verification_pairs",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +12,16 @@ from numpy.typing import NDArray
 from peaccel import scores
 from peaccel._utils.arrays import is_torch, on_host, require_same_kind
 from peaccel._utils.suggestions import require_classes
+from peaccel._utils.warn import warn
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
-from peaccel.evaluation.columns import Metric
-from peaccel.metrics import Relevance
+from peaccel.evaluation.columns import RankedMetric
+from peaccel.metrics import Relevance, hit_at_k
 from peaccel.metrics._judged_ranking import drop_self
 from peaccel.metrics._relation import Relation, as_relation
 from peaccel.retrieval.adaptive_norm import SHORTLIST, AdaptiveNorm
 from peaccel.retrieval.prepared import prepare
+from peaccel.retrieval.ranking import Ranking
 from peaccel.retrieval.verbs import paired, search
 from peaccel.scores import Score
 
@@ -37,8 +38,8 @@ __all__ = [
 ]
 
 BLOCK = 1 << 22
-GREAT = 1e300  # stands for infinity where scores are subtracted
 """Ids, or coordinates of pairs, that are held at once."""
+GREAT = 1e300  # stands for infinity where scores are subtracted
 DEFAULT = ("cosine", "mls")
 """The scores that are evaluated unless others are named: of these, those that take the kinds."""
 
@@ -125,14 +126,13 @@ class Answers:
     """In which the scores were computed, and in which a threshold of them is to part them."""
     values: Mapping[Any, NDArray[np.float64]]
     """By what was asked for, [Q]; NaN where no item of the gallery is right."""
+    right: NDArray[np.float64]
+    """[Q], 1 where the first item is right for the query, else 0; NaN where none in the gallery is."""
+    cut: int
+    """How many rankings end among items of one score, before all right items were met: others may be left out."""
     other: NDArray[np.float64] | None = None
     """[Q], the score of the best item of another class than the first item's; -inf where none was met, None where
     classes are not known."""
-
-    @property
-    def right(self) -> NDArray[np.float64]:
-        """[Q], 1 where the first item is right for the query, else 0; NaN where none in the gallery is."""
-        return self.values["recall_at_1"]
 
 
 def answered(
@@ -141,15 +141,17 @@ def answered(
     gallery: Distribution | None,
     truth: Relation,
     score: Score,
-    asked: Mapping[Any, Metric],
+    asked: Mapping[Any, RankedMetric],
     deepest: int = 2,
     whole: bool = True,
     classes: NDArray[Any] | None = None,
     norm: AdaptiveNorm | None = None,
+    seed: int | None = None,
 ) -> Answers:
     """The gallery ranked for each query, to the depth that is given, or, `whole`, that of the largest class where it is
     larger, and what is asked. Where the classes of the gallery are given, deep enough to meet another class than that
-    of the first item; where scores are normalised, of as many items as in a search.
+    of the first item; where scores are normalised, of as many items as in a search. Of items that share the best score
+    the first is drawn by a seed, or, without one, that of the lowest row, which a search returns.
 
     Queries are ranked block by block: the rankings of all of them, where classes are large, are far larger than what
     is asked of them.
@@ -158,13 +160,14 @@ def answered(
     depth = max(int(truth.sizes().max(initial=0)) if whole else 0, 2, deepest)
     if classes is not None:
         depth = max(depth, int(np.unique(classes, return_counts=True)[1].max()) + 1)
-    depth = (depth if norm is None else max(depth, SHORTLIST)) + leave_one_out
+    # One more column shows whether the last score is shared.
+    depth = (depth + 1 if norm is None else max(depth, SHORTLIST)) + leave_one_out
     ready, step = prepare(items, score), max(BLOCK // depth, 1)
     blocks = []
     for start in range(0, len(queries), step):
         part, asking = truth.part(start, start + step), queries[start : start + step]
         ranking = search(asking, ready, depth, score)
-        found, ids = (on_host(x) for x in (ranking if norm is None else norm(ranking, asking)))
+        found, ids = ranked = Ranking(*map(on_host, ranking if norm is None else norm(ranking, asking)))
         shown = min(4, depth) if classes is None else depth
         best_ids, best = (
             drop_self(owner, ids[:, :shown], x[:, :shown], start) if leave_one_out else x[:, :shown]
@@ -174,13 +177,29 @@ def answered(
             (
                 best_ids[:, 0],
                 numbers(owner, best[:, :2], score),
+                hit_at_k(ids if seed is None else ranked, part),
+                _cut(ranked, part),
                 *([] if classes is None else [_of_another(classes[best_ids], best_ids, numbers(owner, best, score))]),
-                *(_measured(owner, name, metric, ids, part) for name, metric in asked.items()),
+                *(_measured(owner, name, metric, ranked, part) for name, metric in asked.items()),
             )
         )
-    first, scores_, *values = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    first, scores_, share, cut, *values = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    if seed is not None:
+        share = np.where(np.isnan(share), np.nan, share > np.random.default_rng(seed).random(len(share)))
     other = None if classes is None else values.pop(0)
-    return Answers(first, scores_, found.dtype, dict(zip(asked, values, strict=True)), other)
+    return Answers(first, scores_, found.dtype, dict(zip(asked, values, strict=True)), share, int(cut.sum()), other)
+
+
+def _cut(ranking: Ranking[Any], truth: Relation) -> NDArray[np.bool_]:
+    """[Q], whether a ranking ends among items of one score, and not all right items score higher."""
+    scores, ids = ranking
+    cut = (scores[:, -1] == scores[:, -2]) & (ids[:, -1] >= 0)
+    rows = np.flatnonzero(cut)
+    higher = truth.right(rows[:, None], ids[rows]) & (scores[rows] > scores[rows, -1:])
+    if truth.leave_one_out:
+        higher &= ids[rows] != truth.first + rows[:, None]
+    cut[rows] = higher.sum(1) < truth.sizes()[rows]
+    return np.asarray(cut)
 
 
 def _of_another(classes: NDArray[Any], ids: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -190,11 +209,13 @@ def _of_another(classes: NDArray[Any], ids: NDArray[np.int64], scores: NDArray[n
     return np.where(others.any(1), found, -np.inf)
 
 
-def _measured(owner: str, name: Any, metric: Metric, ids: NDArray[np.int64], truth: Relation) -> NDArray[np.float64]:
+def _measured(
+    owner: str, name: Any, metric: RankedMetric, ranking: Ranking[Any], truth: Relation
+) -> NDArray[np.float64]:
     """Values of a metric, [Q], of some rankings; checked, since it may be a user's."""
-    found = np.asarray(metric(ids, truth))
-    if found.shape != (len(ids),) or found.dtype.kind not in "biuf":
-        raise ValueError(f"{owner}: {name} gave shape {found.shape} of {found.dtype}, expected ({len(ids)},)")
+    found, count = np.asarray(metric(ranking, truth)), len(ranking.ids)
+    if found.shape != (count,) or found.dtype.kind not in "biuf":
+        raise ValueError(f"{owner}: {name} gave shape {found.shape} of {found.dtype}, expected ({count},)")
     lost = np.flatnonzero(~np.isfinite(found) & (truth.sizes() > 0))
     if len(lost):
         query = getattr(truth, "first", 0) + lost[0]
@@ -202,18 +223,27 @@ def _measured(owner: str, name: Any, metric: Metric, ids: NDArray[np.int64], tru
     return np.asarray(found, np.float64)
 
 
-def warn_of_copies(owner: str, queries: Distribution, gallery: Distribution, best: NDArray[np.int64]) -> None:
-    """Say to the caller of the owner, which calls this, how many queries found themselves."""
-    if queries.kind != gallery.kind:
+def warn_of_copies(owner: str, queries: Distribution, gallery: Distribution | None, best: NDArray[np.int64]) -> None:
+    """Say how many queries found themselves."""
+    if gallery is None or queries.kind != gallery.kind:
         return
     sides = [[on_host(x) for x in d.arrays] for d in (queries, gallery)]
     alike = [(q == g[best]).reshape(len(q), -1).all(1) for q, g in zip(*sides, strict=True)]
     copies = int((np.all(alike, 0) & (best >= 0)).sum())
     if copies:
-        warnings.warn(
+        warn(
             f"{owner}: the best item of {copies} of {len(queries)} queries equals the query bit for bit: where "
-            "queries are in the gallery, give gallery=None (--embeddings), and each is searched for among the others",
-            stacklevel=3,
+            "queries are in the gallery, give gallery=None (--embeddings), and each is searched for among the others"
+        )
+
+
+def warn_of_ties(owner: str, named: Sequence[Score], found: Sequence[Answers]) -> None:
+    """Say how many rankings end among equal scores, so that the order of rows decides what they hold."""
+    cut = [f"{answers.cut} by {score.label}" for score, answers in zip(named, found, strict=True) if answers.cut]
+    if cut:
+        warn(
+            f"{owner}: of {len(found[0].best)} rankings some end among items of one score, {', '.join(cut)}: which "
+            "of these items are counted is decided by the order of the gallery's rows"
         )
 
 

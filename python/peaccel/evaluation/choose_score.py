@@ -23,9 +23,9 @@ from peaccel.evaluation.columns import Column, ranked, table
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples, TooFew, at_once, compared
+from peaccel.evaluation.pair_rates import AUC
 from peaccel.evaluation.separation import CountedAnswers, Separation, learned
-from peaccel.evaluation.verified_pairs import AUC
-from peaccel.fits.calibrate import calibrate
+from peaccel.fits.calibrate_variance import calibrate_variance
 from peaccel.fits.fit_centre import fit_centre
 from peaccel.fits.fit_plda import fit_plda
 from peaccel.fits.fit_prior import fit_prior
@@ -58,8 +58,9 @@ class RankedScore:
 
     score: Annotated[str, Column("score")]
     form: Annotated[str, Column("form")]
-    """"calibrated": uncertainties by `pe.calibrate`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; of points
-    "centred" and "whitened" by `pe.fit_centre`, "PLDA" by `pe.fit_plda`, "S-norm" by the fitted items; or "raw"."""
+    """"calibrated": uncertainties by `pe.calibrate_variance`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; of
+    points "centred" and "whitened" by `pe.fit_centre`, "PLDA" by `pe.fit_plda`, "S-norm" by the fitted items; or
+    "raw"."""
     recall_at_1: Annotated[
         Interval,
         Column(
@@ -245,14 +246,14 @@ def choose_score(
 ) -> ScoreChoice:
     """Rank the scores that a kind of items has, and say which to use and whether the uncertainty is worth anything.
 
-    Half of the classes are for fitting: `pe.calibrate`, `pe.fit_prior`, `pe.fit_shift`. The items of the other half are
-    searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is compared
-    with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what is
-    gained over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened items
-    (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose cohort is
-    of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked, so that
-    the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked one, and a
-    little too high.
+    Half of the classes are for fitting: `pe.calibrate_variance`, `pe.fit_prior`, `pe.fit_shift`. The items of the other
+    half are searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is
+    compared with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what
+    is gained over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened
+    items (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose
+    cohort is of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked,
+    so that the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked
+    one, and a little too high.
 
     Parameters
     ----------
@@ -281,7 +282,7 @@ def choose_score(
     Raises
     ------
     ValueError
-        labels of another shape or NaN, too few classes, a score that is NaN, or as for `pe.calibrate`.
+        labels of another shape or NaN, too few classes, a score that is NaN, or as for `pe.calibrate_variance`.
 
     Examples
     --------
@@ -320,7 +321,9 @@ def choose_score(
             # Scores with the cohort that are all one number have no deviation to be normalised by.
             with suppress(ValueError) if form.form == "S-norm" else nullcontext():
                 found.append(
-                    _judged(form, truth, pairs, same, equal) if twin is None else replace(twin, score=form.score.name)
+                    _judged(form, truth, pairs, same, equal, seed)
+                    if twin is None
+                    else replace(twin, score=form.score.name)
                 )
             if bar is not None:
                 bar.advance(cost)
@@ -406,15 +409,15 @@ def _ranked(
     known: NDArray[np.bool_],
 ) -> tuple[RankedScore, ...]:
     """The scores, best first."""
-    gains = [x.right - cosine.right for x in found]
-    worths = [x.right - x.right_if_equal for x in found if x.right_if_equal is not None]
+    gains = [x.recall - cosine.recall for x in found]
+    worths = [x.recall - x.right_if_equal for x in found if x.right_if_equal is not None]
     intervals = iter(resamples.means(np.stack(gains + worths, 1)[known]))
     of_gains = [next(intervals) for _ in gains]
     ranked = [
         RankedScore(
             score=x.score,
             form=x.form,
-            recall_at_1=resamples.mean(x.right[known]),
+            recall_at_1=resamples.mean(x.recall[known]),
             map_at_r=resamples.mean(x.precision[known]),
             roc_auc=x.roc_auc,
             gain=gain,
@@ -442,7 +445,7 @@ def fit(d: Distribution, labels: NDArray[Any], asked: NDArray[np.bool_] | None, 
     pairs = np.stack([rows[0][pairs[:, 0]], rows[-1][pairs[:, 1]]], 1)
     of_points = _of_points(d, labels, rows) if isinstance(d, Point) else {}
     return Fits(
-        calibrate(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
+        calibrate_variance(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
         fit_prior(d, labels) if isinstance(d, Normal) else None,
         fit_shift(d, pairs, same),
         **of_points,
@@ -544,13 +547,15 @@ class _Judged:
     score: str
     form: str
     right: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    """Recall@1, between 0 and 1 where items share the best score."""
     precision: NDArray[np.float64]
     """Average precision at R."""
     roc_auc: float
     confidence: NDArray[np.float64]
     """The score of the best item."""
     right_if_equal: NDArray[np.float64] | None
-    """1 or 0 as `right`, with the mean uncertainty for all items; None where the score uses none."""
+    """`recall`, with the mean uncertainty for all items; None where the score uses none."""
 
 
 class _IfEqual:
@@ -566,7 +571,7 @@ class _IfEqual:
 
     @quiet
     def right(self, d: Normal | VonMisesFisher | Scaled, score: Score) -> NDArray[np.float64]:
-        """1 or 0 of each query as `Answers.right`."""
+        """Recall@1 of each query."""
         mu, uncertainty = d.arrays
         mean = type(d)(mu, uncertainty.mean(0)[None])
         weights = ranking_weights(score.pair(mean.kind, mean.kind), mean, score.params)
@@ -576,22 +581,21 @@ class _IfEqual:
                 if np.allclose(weights, others, rtol=1e-12, atol=0):  # far below the rounding of scores
                     return right
         asked = {"recall_at_1": metrics.hit_at_k}
-        right = answered("choose_score", mean, None, self._truth, score, asked, whole=False).right
+        right = answered("choose_score", mean, None, self._truth, score, asked, whole=False).values["recall_at_1"]
         if weights is not None:
             self._known.append((weights, right))
         return right
 
 
 def _judged(
-    form: _Form, truth: Relation, pairs: NDArray[np.int64], same: NDArray[np.bool_], if_equal: _IfEqual
+    form: _Form, truth: Relation, pairs: NDArray[np.int64], same: NDArray[np.bool_], if_equal: _IfEqual, seed: int
 ) -> _Judged:
     owner, asked, (score, name, d, gallery, cohort) = "choose_score", ranked(RankedScore), form
     items = d if gallery is None else gallery
     norm = None if cohort is None else AdaptiveNorm(owner, items, cohort, score)
-    answers = answered(owner, d, gallery, truth, score, asked, norm=norm)
+    answers = answered(owner, d, gallery, truth, score, asked, norm=norm, seed=seed)
     equal = if_equal.right(d, score) if _uncertain(d, score) and name != "PLDA" else None
     found = _finite(of_pairs(owner, d, items, pairs, score))
     roc_auc = metrics.roc_auc(found if norm is None else norm.of_pairs(found, d, pairs), same)
-    return _Judged(
-        score.name, name, answers.right, answers.values["map_at_r"], roc_auc, _finite(answers.scores[:, 0]), equal
-    )
+    recall, precision = (answers.values[key] for key in ("recall_at_1", "map_at_r"))
+    return _Judged(score.name, name, answers.right, recall, precision, roc_auc, _finite(answers.scores[:, 0]), equal)

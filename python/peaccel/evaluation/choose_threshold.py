@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,46 +19,39 @@ from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, requi
 from peaccel.evaluation.compared_confidences import (
     FEWEST,
     Candidate,
-    JudgedAnswers,
     best_of,
     candidates,
     kinds_of,
-    risks,
     third,
 )
 from peaccel.evaluation.identification import curve_of, novel_clusters
-from peaccel.evaluation.intervals import Interval
+from peaccel.evaluation.intervals import Resamples
+from peaccel.evaluation.pair_rates import P_TARGET, pair_rates
+from peaccel.evaluation.promises import FAR, FPIR, WRONG_ANSWERS, WRONG_PAIRS, JudgedAnswers, Per, Promise, risks
 from peaccel.evaluation.separation import calibration, probability
-from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult, out_of_reach
-from peaccel.evaluation.verified_pairs import P_TARGET
+from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult
 from peaccel.fits.fit_centre import fit_centre
-from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
-from peaccel.fits.records import Centre, FalseMatchLimit, Selection
+from peaccel.fits.learn_then_test import one_of_each
+from peaccel.fits.records import Centre, Threshold
 from peaccel.metrics import Relevance
+from peaccel.metrics._draws import as_clusters
 from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
-from peaccel.metrics.detection_cost import require_prior
+from peaccel.metrics.detection_cost import Costs, least_and_actual
+from peaccel.metrics.verification import warn_if_reversed
 from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import Score
 
 __all__ = ["choose_pair_threshold", "choose_threshold"]
 
-TARGETS = {
-    "wrong": (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001),
-    "fpir": (0.1, 0.05, 0.01, 0.001),
-    "far": (0.1, 0.01, 0.001, 0.0001),
-}
-"""The shares of each promise that are shown beside the one that is asked for."""
 POINTS = 400
 """Points of the curve of risk, at most."""
 BINS = 40
 """Bins of the scores."""
 ENDS = 0.001
 """The share of scores that lie beyond the bins' ends on each side, and are counted in the first and in the last one."""
-USUAL = ("wrong", 0.05)
+USUAL = (WRONG_ANSWERS, 0.05)
 """The promise by which confidences are compared where none is asked for."""
-SUREST = 0.1
-"""The surest share of answers: of fewer, how often they are wrong says little."""
 
 
 def choose_threshold(
@@ -68,6 +62,8 @@ def choose_threshold(
     *,
     wrong: float | None = None,
     fpir: float | None = None,
+    per: Literal["class", "query"] | None = None,
+    groups: ArrayLike | None = None,
     delta: float = 0.1,
     novel: Distribution | None = None,
     novel_labels: ArrayLike | None = None,
@@ -76,13 +72,13 @@ def choose_threshold(
     cohort: Distribution | None = None,
     seed: int = 0,
 ) -> ThresholdChoice:
-    """From which score on to answer queries by their best item, so that a promise is kept on others like them.
+    """Choose the lowest score at which the best match is accepted, so that at most a stated share of matches is wrong.
 
-    Each query is answered by the best item of the gallery (`pe.search`), and labels say whether rightly. Of these
-    answers `pe.learn_then_test` finds the threshold for a share of wrong answers among those that are accepted, and of
-    searches without a mate `pe.limit_false_matches` that for a share of them that return anything: for the share that
-    is asked for, and for a ladder of usual ones. A query without a right item in the gallery is answered wrongly
-    wherever it is answered.
+    Each query is answered by the best item of the gallery (`pe.search`), and labels say whether the answer is right.
+    `pe.learn_then_test` finds the threshold for a share of wrong answers among the accepted ones.
+    `pe.limit_false_matches` finds the threshold for a share of searches without a mate that return anything. Tables
+    show the share that is asked for beside usual ones. A query without a right item in the gallery counts as wrong
+    where it is answered.
 
     Parameters
     ----------
@@ -99,6 +95,13 @@ def choose_threshold(
     fpir
         In (0, 1), in place of `wrong`: the share of searches without a mate that may return anything (false positive
         identification rate).
+    per
+        The unit of the promise. "class": classes to come are new, and each counts once, however many queries it has.
+        "query": queries to come are drawn as these were, with the same classes in the same shares, and each query
+        counts. None: "class"; where classes repeat, the results of "query" stand beside them.
+    groups
+        [Q] numbers or strings in place of the classes: queries of one group, such as a document or a day, depend on
+        each other and count once.
     delta
         In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
     novel
@@ -128,21 +131,23 @@ def choose_threshold(
     Warns
     -----
     UserWarning
-        The best item of a query equals the query bit for bit: queries that are in the gallery answer themselves.
+        The best item of a query equals the query bit for bit: queries that are in the gallery answer themselves. Or
+        wrong answers score higher than right ones, as where scores are distances.
 
     Raises
     ------
     TypeError
         The score does not take these kinds.
     ValueError
-        wrong and fpir both, or outside (0, 1); fpir without a search that has no mate; shapes disagree, labels that
-        are NaN or of one class, no query can be answered, a score that is NaN or a best one of -inf, or as for
-        `pe.search`; a confidence that is unknown, or that these scores or labels do not have.
+        wrong and fpir both, or outside (0, 1); fpir without a search that has no mate; per beside groups; shapes
+        disagree, labels that are NaN or of one class, no query can be answered, a score that is NaN or a best one of
+        -inf, or as for `pe.search`; a confidence that is unknown, or that these scores or labels do not have, or that
+        looks reversed where most answers above the threshold that was asked for are wrong.
 
     Notes
     -----
-    The promise is of a query of a new class of the same population, against this gallery or one drawn alike. Each row
-    of the tables keeps its promise: to choose among several rows, scores or seeds by what they give voids it.
+    The promise holds against this gallery or one drawn alike. Each row of the tables keeps its promise by itself: to
+    choose among several rows, scores or seeds by their results voids it.
 
     Examples
     --------
@@ -153,19 +158,22 @@ def choose_threshold(
     >>> d = pe.Point(rng.normal(size=(300, 32))[labels] + blur * rng.normal(size=(600, 32)))
     >>> found = pe.choose_threshold(d, None, labels, wrong=0.05)
     >>> round(found.accept.threshold, 2), found.accept.number, found.chosen.missing
-    (0.91, 300, '')
+    (0.91, 300, 0)
     """
     owner = "choose_threshold"
     require_items(owner, queries=queries, gallery=gallery)
     seed = as_integer(owner, "seed", seed, *SEEDS)
     truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
-    named, asked = scores.get(score), _asked(owner, delta, wrong=wrong, fpir=fpir)
+    named, asked = scores.get(score), _asked(owner, delta, (WRONG_ANSWERS, wrong), (FPIR, fpir))
     kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
     require_sides(owner, queries, gallery, [named], "score")
-    units, mated = _units(owner, truth, fpir is not None and novel is None)
+    units, grouping, pers = _units(owner, truth, per, groups)
+    mated = _mated(owner, truth, fpir is not None and novel is None)
     apart = try_centre or kinds not in (("score",), ("margin",), ("class_margin",))
-    some = third(owner, units, seed, FEWEST if apart else 0)
+    # Once some are set apart, the rest is a random sample of one kind of units only.
+    pers = pers[:1] if apart else pers
+    some = third(owner, np.arange(len(units)) if pers == ("query",) else units, seed, FEWEST if apart else 0)
     of_others, some_others = None if mated.all() else units[~mated], some[~mated]
     if novel is not None:
         of_others, some_others = None if novel_labels is None else of_novel, third(owner, of_novel, seed)
@@ -176,27 +184,23 @@ def choose_threshold(
     tried: list[Candidate] = []
     for centre in centres:
         found = _searched(owner, _Sides(queries, gallery, novel, cohort).centred(centre), truth, named, classes)
-        if gallery is not None and centre is None:
+        if centre is None:
             warn_of_copies(owner, queries, gallery, found.answers.best)
         judged = _judged(owner, found, named, units, mated, of_others)
         tried += candidates(owner, kinds, named, found.answers, found.alone, judged, some, centre, found.norm)
     chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
     judged = chosen.judged.part(~some, ~some_others) if apart else chosen.judged
-    return _chosen(
-        judged,
-        ("wrong", "fpir"),
-        asked,
-        delta,
-        seed,
-        chosen.terms(named, queries.dim),
+    about = _about(queries, gallery, named, judged, grouping, novel is not None, chosen.norm)
+    terms = chosen.terms(named, queries.dim, about)
+    set_apart = f"{some.sum()} queries of {len(np.unique(units[some]))} other {grouping}" if apart else ""
+    return replace(
+        _chosen(owner, judged, (WRONG_ANSWERS, FPIR), asked, pers, delta, seed, terms, novel is not None),
         score=named.label,
-        about=_about(queries, gallery, named, judged, truth.grouping, novel is not None, chosen.norm),
-        grouping=truth.grouping,
-        apart=novel is not None,
+        grouping=grouping,
         confidence=chosen.confidence,
         centre=chosen.centre,
         compared=compared,
-        compared_on=f"{some.sum()} queries of {len(np.unique(units[some]))} other {truth.grouping}" if apart else "",
+        compared_on=set_apart,
         deepest=_deepest(chosen, truth, classes),
     )
 
@@ -211,13 +215,14 @@ def choose_pair_threshold(
     p_target: float | None = None,
     c_miss: float = 1.0,
     c_fa: float = 1.0,
+    clusters: ArrayLike | None = None,
     delta: float = 0.1,
     seed: int = 0,
 ) -> ThresholdChoice:
-    """From which score on to accept pairs as matching, so that a promise is kept on others like them.
+    """Choose the lowest score at which a pair is accepted as a match, so that at most a stated share is wrong.
 
-    Of scored pairs `pe.learn_then_test` finds the threshold for a share of pairs that do not match among those that are
-    accepted, and of those that do not match `pe.limit_false_matches` that for a share of them that is accepted.
+    `pe.learn_then_test` finds the threshold for a share of accepted pairs that do not match. `pe.limit_false_matches`
+    finds the threshold for a share of pairs that do not match and are accepted.
 
     Parameters
     ----------
@@ -237,6 +242,9 @@ def choose_pair_threshold(
         In place of these: the prior probability that a pair matches, and what a matching pair costs that is refused,
         and another that is accepted. The threshold is that of the least detection cost on these pairs, as of
         `peaccel.metrics.detection_cost`, and of others nothing is promised.
+    clusters
+        With p_target, [P, 2] numbers or strings, as of `peaccel.metrics.trial_clusters`: what intervals draw as a
+        whole. None: the groups, or each pair by itself.
     delta
         In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
     seed
@@ -251,7 +259,13 @@ def choose_pair_threshold(
     ------
     ValueError
         More than one of wrong, far and p_target, or one outside (0, 1); far where all pairs match, p_target where all
-        do or none; a cost not above 0; shapes disagree, NaN or -inf, fewer than two pairs or groups.
+        do or none; a cost not above 0; shapes disagree, NaN or -inf, fewer than two pairs or groups; scores that look
+        reversed, where most pairs above the threshold that was asked for are wrong.
+
+    Warns
+    -----
+    UserWarning
+        Scores look reversed, as distances are.
 
     Examples
     --------
@@ -263,14 +277,19 @@ def choose_pair_threshold(
     """
     owner = "choose_pair_threshold"
     seed = as_integer(owner, "seed", seed, *SEEDS)
-    asked = _asked(owner, delta, wrong=wrong, far=far, p_target=p_target)
-    require_prior(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
+    asked = _asked(owner, delta, (WRONG_PAIRS, wrong), (FAR, far), p_target=p_target)
+    costs = Costs(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
     raw = on_host(scores, owner, "scores")
     finite = "" if p_target is None else "Cllr is a mean of them as log-likelihood ratios"
     pairs = checked_numbers(owner, "scores", raw, above="no threshold accepts it", finite=finite)
     pairs = bounded(pairs, raw.dtype)
     right = flags(owner, "match", match, (len(pairs),))
     units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", groups, len(pairs))
+    drawn = None if groups is None else units
+    if clusters is not None:
+        if p_target is None or groups is not None:
+            raise ValueError(f"{owner}: clusters are of p_target alone, expected neither groups nor another promise")
+        drawn = as_clusters(owner, clusters, len(pairs))
     kind = "pairs" if groups is None else "groups"
     if units.max() < 1:
         raise ValueError(f"{owner}: scores are of one of the {kind}, expected at least two")
@@ -282,50 +301,64 @@ def choose_pair_threshold(
         )
     kept = pairs.astype(raw.dtype if raw.dtype.kind == "f" else np.float64)
     grouped = "" if groups is None else f" of {units.max() + 1} groups"
-    return _chosen(
-        JudgedAnswers(kept, right, units, right, kept[~right], None if groups is None else units[~right]),
-        ("wrong", "far"),
-        None if p_target is not None else asked,
-        delta,
-        seed,
-        {},
-        score=None,
-        about=f"{len(pairs)} scored pairs{grouped}, of which {right.sum()} match",
+    about = f"{len(pairs)} scored pairs{grouped}, {right.sum()} of them matches"
+    judged = JudgedAnswers(kept, right, units, right, kept[~right], None if groups is None else units[~right])
+    pers: tuple[Per, ...] = ("pair",) if groups is None else ("group",)
+    terms = Threshold(of="pairs", fitted_on=about, threshold=math.inf)
+    return replace(
+        _chosen(owner, judged, (WRONG_PAIRS, FAR), asked, pers, delta, seed, terms, apart=False),
         grouping=kind,
-        apart=False,
-        cost=None if p_target is None else _cost(pairs, right, p_target, c_miss, c_fa, seed),
+        cost=None if p_target is None else _cost(pairs, right, costs, drawn, seed),
     )
 
 
 def _cost(
-    pairs: NDArray[np.float64], right: NDArray[np.bool_], p_target: float, c_miss: float, c_fa: float, seed: int
+    pairs: NDArray[np.float64],
+    right: NDArray[np.bool_],
+    costs: Costs,
+    clusters: NDArray[Any] | None,
+    seed: int,
 ) -> CostResult:
-    """The least detection cost, the equal error rate and the cost of ratios, with the intervals of the metrics."""
-    found = metrics.detection_cost(pairs, right, p_target, c_miss=c_miss, c_fa=c_fa, seed=seed)
-    point = metrics.equal_error(pairs, right, seed=seed)
+    """The least detection cost, and the rates of the pairs with intervals over draws of their clusters."""
+    drawn = None if clusters is None else Resamples(clusters, seed)
+    rates = pair_rates(pairs, right, drawn, costs, True, seed)
     return CostResult(
-        p_target=found.p_target,
-        c_miss=found.c_miss,
-        c_fa=found.c_fa,
-        threshold=found.threshold,
-        min_dcf=Interval(found.min_dcf, *found.min_dcf_interval),
-        actual_dcf=Interval(found.actual_dcf, *found.actual_dcf_interval),
-        cllr=Interval(found.cllr, *found.cllr_interval),
-        equal_error_rate=Interval(point.rate, *point.rate_interval),
-        eer_threshold=point.threshold,
+        p_target=costs.p_target,
+        c_miss=costs.c_miss,
+        c_fa=costs.c_fa,
+        threshold=least_and_actual(pairs, right, costs).threshold,
+        **rates,
     )
 
 
-def _units(owner: str, truth: Relation, without_mate: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The number of each query's class, and which have a right item; some have none where the promise is of these."""
-    units, mated = np.unique(truth.clusters, return_inverse=True)[1], truth.sizes() > 0
-    if units.max(initial=0) < 1:
-        raise ValueError(f"{owner}: the queries are of one class, expected at least two: {truth.grouping} are counted")
+def _units(
+    owner: str, truth: Relation, per: Literal["class", "query"] | None, groups: ArrayLike | None
+) -> tuple[NDArray[np.int64], str, tuple[Per, ...]]:
+    """The class or group of each query, the name of these, and the units of the promises."""
+    if per not in (None, "class", "query"):
+        raise ValueError(f"{owner}: per is {per!r}, expected 'class' or 'query'")
+    if groups is not None and per is not None:
+        raise ValueError(f"{owner}: per is {per!r} beside groups, expected one of them")
+    units, grouping = np.unique(truth.clusters, return_inverse=True)[1], truth.grouping
+    if groups is not None:
+        units, grouping = class_numbers(owner, "groups", groups, truth.queries), "groups"
+    if units.max(initial=0) < 1 and per != "query":
+        raise ValueError(f"{owner}: the queries are of one of the {grouping}, expected at least two")
+    if groups is not None:
+        return units, grouping, ("group",)
+    if per is not None:
+        return units, grouping, (per,)
+    return units, grouping, (("class", "query") if units.max() + 1 < len(units) else ("class",))
+
+
+def _mated(owner: str, truth: Relation, others_needed: bool) -> NDArray[np.bool_]:
+    """Which queries have a right item; some have none where the promise is of these."""
+    mated = truth.sizes() > 0
     if not mated.any():
         raise ValueError(f"{owner}: no query has an answer in the gallery")
-    if without_mate and mated.all():
+    if others_needed and mated.all():
         raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
-    return units, mated
+    return mated
 
 
 def _classes(owner: str, labels: Any, gallery: Distribution | None, truth: Relation) -> NDArray[np.int64] | None:
@@ -371,7 +404,7 @@ def _searched(owner: str, sides: _Sides, truth: Relation, score: Score, classes:
     items = queries if gallery is None else gallery
     norm = None if cohort is None else AdaptiveNorm(owner, items, cohort, score)
     how: dict[str, Any] = {"whole": False, "classes": classes, "norm": norm}
-    answers = answered(owner, queries, gallery, truth, score, {"recall_at_1": metrics.hit_at_k}, **how)
+    answers = answered(owner, queries, gallery, truth, score, {}, **how)
     alone = None
     if novel is not None:
         nothing = Relevance.from_pairs(np.empty((0, 2), np.int64), len(novel), len(items))
@@ -402,13 +435,16 @@ def _deepest(chosen: Candidate, truth: Relation, classes: NDArray[np.int64] | No
     return min(int(np.bincount(classes).max()) + 1, truth.gallery)
 
 
-def _asked(owner: str, delta: float, **targets: float | None) -> tuple[str, float] | None:
-    """The promise that is asked for, and its share; None where none is."""
-    named = {name: x for name, x in targets.items() if x is not None}
-    require_shares(owner, delta=delta, **named)
-    if len(named) > 1:
-        raise ValueError(f"{owner}: {' and '.join(named)} are given, expected one")
-    return next(((name, float(x)) for name, x in named.items()), None)
+def _asked(
+    owner: str, delta: float, *alphas: tuple[Promise, float | None], p_target: float | None = None
+) -> tuple[Promise, float] | None:
+    """The promise that is asked for, and its alpha; None where none is."""
+    named = {promise.name: (promise, alpha) for promise, alpha in alphas if alpha is not None}
+    shares = {name: alpha for name, (_, alpha) in named.items()} | ({} if p_target is None else {"p_target": p_target})
+    require_shares(owner, delta=delta, **shares)
+    if len(shares) > 1:
+        raise ValueError(f"{owner}: {' and '.join(shares)} are given, expected one")
+    return next(((promise, float(alpha)) for promise, alpha in named.values()), None)
 
 
 def _in_dtype(owner: str, answers: Answers, score: Score) -> NDArray[Any]:
@@ -435,52 +471,90 @@ def _about(
     missing = f", {without} of them without a right item" if without else ""
     novel = f" and {len(judged.others)} searches without a mate apart" if apart else ""
     return (
-        f"{len(judged.scores)} queries of {judged.units.max() + 1} {grouping}{missing}{novel}, searched for {among} by "
-        f"{score.label}{f' with {norm}' if norm else ''}; {queries.dim} dimensions, {type(queries).__name__}"
+        f"{len(judged.scores)} queries of {judged.classes.max() + 1} {grouping}{missing}{novel}, searched for {among} "
+        f"by {score.label}{f' with {norm}' if norm else ''}; {queries.dim} dimensions, {type(queries).__name__}"
     )
 
 
 def _chosen(
+    owner: str,
     x: JudgedAnswers,
-    promises: tuple[str, ...],
-    asked: tuple[str, float] | None,
+    promises: tuple[Promise, Promise],
+    asked: tuple[Promise, float] | None,
+    pers: tuple[Per, ...],
     delta: float,
     seed: int,
-    terms: dict[str, Any],
-    **fields: Any,
+    terms: Threshold,
+    apart: bool,
 ) -> ThresholdChoice:
-    """The thresholds for all targets, and what the page draws."""
-    curve = risks(x.scores, x.right)
-    terms = {"of": "answers" if terms else "pairs", "fitted_on": fields["about"], **terms}
-    results = []
-    for promise in promises:
-        if promise == "wrong" or len(x.others):
-            added = {asked[1]} if asked is not None and asked[0] == promise else set()
-            targets = sorted(added | set(TARGETS[promise]), reverse=True)
-            results += [_result(x, promise, target, delta, seed, curve, terms) for target in targets]
-    shown = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).round().astype(np.int64))
+    """The thresholds for all promises, and the curves that the page draws."""
+    number = "scores" if terms.of == "pairs" else "confidences"
+    reversed_ = warn_if_reversed(owner, number, x.scores, x.right)
+    of = {per: x.each() if per == "query" else x for per in pers}
+    results = [
+        _result(of[per], promise, per, alpha, delta, seed, terms)
+        for promise in promises
+        if promise.cases(x)
+        for alpha in promise.alphas(asked)
+        for per in pers
+    ]
+    if reversed_ and asked is not None:
+        _require_mostly_right(owner, number, [x for x in results if (x.promise, x.alpha) == (asked[0].name, asked[1])])
+    counted = of[pers[0]]
     right = x.right.astype(np.float64)
-    chances = probability(x.scores.astype(np.float64), right, x.units, seed)
+    chances = probability(x.scores.astype(np.float64), right, x.classes, seed)
     known = ~np.isnan(chances)
     both = x.matches.any() and len(x.others) > 0
-    edges, counts = _histograms(x, fields["score"] is None, fields["apart"])
+    edges, counts = _histograms(x, terms.of == "pairs", apart)
     return ThresholdChoice(
+        score=None,
+        about=terms.fitted_on,
         items=len(x.scores),
         matches=int(x.matches.sum()),
-        units=int(x.units.max()) + 1,
+        classes=int(x.classes.max()) + 1,
+        grouping="",
         others=len(x.others),
-        other_units=None if x.of_others is None else len(np.unique(x.of_others)),
+        other_classes=None if x.of_others is None else len(np.unique(x.of_others)),
+        apart=apart,
         delta=float(delta),
-        asked=asked,
+        asked=None if asked is None else (asked[0].name, asked[1]),
         results=tuple(results),
-        coverage=tuple(map(tuple, curve[shown].tolist())),
+        coverage=_shown(risks(x.scores, x.right, counted.classes)),
+        bound=_shown(_bound(counted, delta, seed)),
         calibration=calibration(chances[known], right[known])[0] if known.any() else (),
         trade_off=curve_of(_errors(x)) if both else (),
         edges=edges,
         counts=counts,
         seed=seed,
-        **fields,
     )
+
+
+def _require_mostly_right(owner: str, number: str, results: Sequence[ThresholdResult]) -> None:
+    """Refuse a threshold of scores that look reversed, above which most are wrong."""
+    for found in results:
+        if found.wrong > 0.5:
+            raise ValueError(
+                f"{owner}: {number} look reversed, as distances are, and {found.wrong:.0%} of those above the "
+                f"threshold for {found.promise}={found.alpha:g} are wrong; expected higher = more similar"
+            )
+
+
+def _shown(curve: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+    """Some points of a curve, evenly, the first and the last among them."""
+    some = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).round().astype(np.int64))
+    return tuple(map(tuple, curve[some].tolist()))
+
+
+def _bound(x: JudgedAnswers, delta: float, seed: int) -> NDArray[np.float64]:
+    """[T, 2]: the share of the tested answers that is accepted, and the upper bound of its risk at one threshold."""
+    from scipy.stats import beta
+
+    one = one_of_each("choose_threshold", "classes", x.classes, len(x.scores), seed)
+    coverage, risk = risks(x.scores[one], x.right[one]).T
+    accepted = (coverage * len(one)).round()
+    wrong = (risk * accepted).round()
+    upper = np.where(wrong < accepted, beta.ppf(1 - delta, wrong + 1, np.maximum(accepted - wrong, 1)), 1.0)
+    return np.stack([coverage, upper], 1)
 
 
 def _errors(x: JudgedAnswers) -> metrics.OpenSet:
@@ -490,73 +564,35 @@ def _errors(x: JudgedAnswers) -> metrics.OpenSet:
 
 
 def _result(
-    x: JudgedAnswers,
-    promise: str,
-    target: float,
-    delta: float,
-    seed: int,
-    curve: NDArray[np.float64],
-    terms: dict[str, Any],
+    x: JudgedAnswers, promise: Promise, per: Per, alpha: float, delta: float, seed: int, terms: Threshold
 ) -> ThresholdResult:
-    """The threshold for one target, with the terms that it carries, and what it does."""
-    found = (
-        learn_then_test(x.scores, x.right, x.units, target, delta, seed)
-        if promise == "wrong"
-        else limit_false_matches(x.others, target, delta, x.of_others, seed=seed)
-    )
+    """The threshold for one promise, with the terms that it carries, and its effect on the answers."""
+    found = promise.find(x, alpha, delta, seed)
     accepted = found(x.scores)
-    refused = math.isinf(found.threshold)
-    perhaps = _perhaps(curve, target, delta, found.number) if refused and promise == "wrong" else None
+    carried = {field.name: getattr(terms, field.name) for field in fields(Threshold) if field.name != "threshold"}
     return ThresholdResult(
-        promise=promise,
-        target=target,
+        promise=promise.name,
+        alpha=alpha,
+        per=per,
         threshold=found.threshold,
         accepted=float(accepted.mean()),
         wrong=float((~x.right[accepted]).mean()) if accepted.any() else math.nan,
         wrong_by_class=_wrong_by_class(x, accepted),
         found=float((accepted & x.right)[x.matches].mean()) if x.matches.any() else math.nan,
         false=float(found(x.others).mean()) if len(x.others) else None,
-        accept=replace(found, **terms),
+        accept=replace(found, **carried),
         tested=found.number,
-        perhaps=perhaps,
-        missing=_missing(promise, found, perhaps) if refused else "",
+        missing=found.missing if math.isinf(found.threshold) else 0,
     )
 
 
 def _wrong_by_class(x: JudgedAnswers, accepted: NDArray[np.bool_]) -> float | None:
-    """Share of what is accepted that is wrong, each class counting alike; None where all have as many items."""
-    size = np.bincount(x.units)
+    """Share of accepted answers that is wrong, each class counting once; None where all have as many items."""
+    size = np.bincount(x.classes)
     if size.max() == size.min():
         return None
-    weight = accepted / size[x.units]
+    weight = accepted / size[x.classes]
     return float(weight[~x.right].sum() / weight.sum()) if accepted.any() else math.nan
-
-
-def _missing(promise: str, found: Selection | FalseMatchLimit, perhaps: int | None) -> str:
-    """Reason why there is no threshold, in some words."""
-    least = found.missing
-    if promise != "wrong":
-        return f"{least} more"
-    if out_of_reach(perhaps, found.number):
-        return "another score"
-    return f"{least} to about {perhaps} more" if least else f"about {perhaps} more"
-
-
-def _perhaps(curve: NDArray[np.float64], target: float, delta: float, number: int) -> int | None:
-    """About how many more answers show that at most a share of the surest is wrong, if the others are like these.
-
-    By Chernoff's bound k answers of which a share r is wrong show it where k KL(r, target) >= log(1 / delta), with KL
-    the divergence of two coins; they are the surest of k / coverage. None where no r is below the target.
-    """
-    coverage, risk = curve[(curve[:, 0] >= SUREST) & (curve[:, 1] < target)].T
-    if not len(risk):
-        return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        apart = np.where(risk > 0, risk * np.log(risk / target), 0) + (1 - risk) * np.log((1 - risk) / (1 - target))
-        needed = float((math.log(1 / delta) / apart / coverage).min())
-    more = max(needed - number, number / 4)  # these were not enough, whatever the bound says
-    digits = int(10 ** max(math.floor(math.log10(more)) - 1, 0))
-    return math.ceil(more / digits) * digits
 
 
 def _histograms(x: JudgedAnswers, pairs: bool, apart: bool) -> tuple[tuple[float, ...], dict[str, tuple[int, ...]]]:

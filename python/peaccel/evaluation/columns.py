@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeAlias, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.evaluation.formatting import Table
+from peaccel.metrics._judged_ranking import ScoredIds
 from peaccel.metrics._relation import Relation
 
-__all__ = ["Column", "Metric", "columns", "explained", "ranked", "table"]
+__all__ = ["Column", "Metric", "RankedMetric", "by_row", "columns", "explained", "ranked", "table"]
 
 Metric: TypeAlias = Callable[[NDArray[np.int64], Relation], ArrayLike]
 """A function from ranked ids [Q, K], the queries' rows among them, and what is right for each query to its number."""
+RankedMetric: TypeAlias = Callable[[ScoredIds, Relation], ArrayLike]
+"""The same from ids with their scores, which says what of it equal scores leave to chance."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +30,30 @@ class Column:
     about: str = ""
     """Meaning of the column, and its better direction."""
     show: Callable[[Any], str] = str
-    metric: Metric | None = None
+    metric: RankedMetric | None = None
     """The metric of single rankings whose mean the field is, if it is one."""
+    pairs: Any = None
+    """The `pair_rates.PairMetric` that gives the field, if it is one of pairs."""
 
 
 def columns(kind: type[Any]) -> dict[str, Column]:
-    """The columns of a result by field, in their order; fields without one are not shown."""
+    """The columns of a result by field, in their order, what it inherits last; fields without one are not shown."""
     hints = get_type_hints(kind, include_extras=True)
-    found = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+    inherited = [field.name for base in kind.__bases__ if is_dataclass(base) for field in fields(base)]
+    names = [name for name in hints if name not in inherited] + inherited
+    found = {name: getattr(hints[name], "__metadata__", (None,))[0] for name in names}
     return {name: column for name, column in found.items() if isinstance(column, Column)}
 
 
-def ranked(kind: type[Any]) -> dict[str, Metric]:
+def ranked(kind: type[Any]) -> dict[str, RankedMetric]:
     """The metrics of a result's fields."""
     return {name: column.metric for name, column in columns(kind).items() if column.metric is not None}
+
+
+def by_row(metric: Metric) -> RankedMetric:
+    """A metric of ids alone, in which items of equal scores stand as searches return them, by their rows; without the
+    last column, which is there to show such items."""
+    return lambda ranking, truth: metric(ranking.ids[:, :-1], truth)
 
 
 def explained(*kinds: type[Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,14 @@ from peaccel._utils.suggestions import unknown
 from peaccel.evaluation.answers import GREAT, Answers
 from peaccel.evaluation.columns import Column
 from peaccel.evaluation.formatting import percent
+from peaccel.evaluation.promises import JudgedAnswers, Promise
 from peaccel.fits.answer_confidence import ANSWER_CONFIDENCES
 from peaccel.fits.fit_match_probability import fit_match_probability
-from peaccel.fits.records import Centre, LogisticProbability
+from peaccel.fits.records import Centre, LogisticProbability, Threshold
 from peaccel.io.fits import fingerprint
 from peaccel.scores import Score
 
-__all__ = ["Candidate", "ComparedConfidence", "JudgedAnswers", "best_of", "candidates", "kinds_of", "risks", "third"]
+__all__ = ["Candidate", "ComparedConfidence", "best_of", "candidates", "kinds_of", "third"]
 
 FEWEST = 20
 """The fewest classes of queries of which a third is set apart to choose on."""
@@ -42,35 +43,6 @@ class ComparedConfidence:
 
 
 @dataclass(frozen=True)
-class JudgedAnswers:
-    """Answers to queries, or pairs, of which a threshold accepts some."""
-
-    scores: NDArray[Any]
-    """[N], the number that the threshold is of; scores in the dtype in which they were computed."""
-    right: NDArray[np.bool_]
-    """[N]: whether to accept is right."""
-    units: NDArray[np.int64]
-    """[N], the class of each, or its group."""
-    matches: NDArray[np.bool_]
-    """[N]: which queries have a right item, and which pairs match."""
-    others: NDArray[Any]
-    """[M], the same number of searches without a mate, or of pairs that do not match."""
-    of_others: NDArray[np.int64] | None
-    """[M], the class of each; None where each is independent."""
-
-    def part(self, queries: NDArray[np.bool_], others: NDArray[np.bool_]) -> JudgedAnswers:
-        """Some of the queries, and of the searches without a mate."""
-        return JudgedAnswers(
-            self.scores[queries],
-            self.right[queries],
-            np.unique(self.units[queries], return_inverse=True)[1],
-            self.matches[queries],
-            self.others[others],
-            None if self.of_others is None else self.of_others[others],
-        )
-
-
-@dataclass(frozen=True)
 class Candidate:
     """A number that a threshold may be of, and what it is for all answers."""
 
@@ -85,16 +57,18 @@ class Candidate:
         """The confidence, and whether items are centred."""
         return self.confidence if self.centre is None else f"{self.confidence} (centred)"
 
-    def terms(self, score: Score, dim: int) -> dict[str, Any]:
-        """The terms of a threshold on these answers: what it must be applied to."""
-        return {
-            "score": score.fingerprint,
-            "normalisation": self.norm,
-            "confidence": self.confidence,
-            "weights": self.weights,
-            "dim": dim,
-            "applied": "" if self.centre is None else fingerprint(self.centre),
-        }
+    def terms(self, score: Score, dim: int, fitted_on: str) -> Threshold:
+        """A threshold's terms: what it must be applied to."""
+        return Threshold(
+            score=score.fingerprint,
+            normalisation=self.norm,
+            confidence=self.confidence,
+            weights=self.weights,
+            dim=dim,
+            applied="" if self.centre is None else fingerprint(self.centre),
+            fitted_on=fitted_on,
+            threshold=np.inf,
+        )
 
 
 def kinds_of(owner: str, confidence: str, of_classes: bool) -> tuple[str, ...]:
@@ -174,7 +148,7 @@ def candidates(
                 weights,
                 centre,
                 norm,
-                JudgedAnswers(values, judged.right, judged.units, judged.matches, others, judged.of_others),
+                JudgedAnswers(values, judged.right, judged.classes, judged.matches, others, judged.of_others),
             )
         )
     return found
@@ -191,31 +165,15 @@ def _numbers(answers: Answers, kinds: Sequence[str]) -> dict[str, NDArray[np.flo
 
 
 def best_of(
-    tried: Sequence[Candidate], promise: str, target: float, queries: NDArray[np.bool_], others: NDArray[np.bool_]
+    tried: Sequence[Candidate],
+    promise: Promise,
+    alpha: float,
+    queries: NDArray[np.bool_],
+    others: NDArray[np.bool_],
 ) -> tuple[Candidate, tuple[ComparedConfidence, ...]]:
     """The candidate that answers most of some queries where it keeps the promise on them, the first of equals."""
     if len(tried) == 1:
         return tried[0], ()
-    shares = [_answered(x.judged.part(queries, others), promise, target) for x in tried]
+    shares = [promise.answered(x.judged.part(queries, others), alpha) for x in tried]
     compared = tuple(ComparedConfidence(x.name, share) for x, share in zip(tried, shares, strict=True))
     return tried[int(np.argmax(shares))], compared
-
-
-def _answered(judged: JudgedAnswers, promise: str, target: float) -> float:
-    """The share that is answered at the lowest threshold that just keeps the promise on these answers."""
-    if promise == "wrong":
-        coverage, risk = risks(judged.scores, judged.right).T
-        return float(coverage[risk <= target].max(initial=0))
-    if not len(judged.others):
-        return 0.0
-    allowed = int(target * len(judged.others))
-    limit = np.sort(judged.others)[::-1][allowed]
-    return float((judged.right & (judged.scores > limit)).mean())
-
-
-def risks(scores: NDArray[Any], right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """[T, 2] over falling thresholds: the share that is accepted, and the share of these that is wrong."""
-    order = np.argsort(-scores, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # equal scores are accepted together
-    accepted, wrong = last + 1, np.cumsum(~right[order])[last]
-    return np.stack([accepted / len(scores), wrong / accepted], 1)

@@ -21,18 +21,20 @@ from peaccel.evaluation.answers import (
     require_items,
     require_sides,
     warn_of_copies,
+    warn_of_ties,
 )
-from peaccel.evaluation.columns import Metric, ranked
+from peaccel.evaluation.columns import Metric, RankedMetric, by_row, ranked
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.identification import best_two, identified, novel_clusters
 from peaccel.evaluation.intervals import Resamples
+from peaccel.evaluation.pair_rates import P_TARGET, pair_rates
 from peaccel.evaluation.results import Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.separation import SHARES, CountedAnswers, Separation, by_name, judged, learned
-from peaccel.evaluation.verified_pairs import P_TARGET, VerificationIntervals, verified
 from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
 from peaccel.metrics._numbers import as_numbers
 from peaccel.metrics._relation import Relation
-from peaccel.metrics.detection_cost import require_prior
+from peaccel.metrics.detection_cost import Costs
+from peaccel.metrics.verification import warn_if_reversed
 from peaccel.scores import Score
 
 __all__ = ["evaluate"]
@@ -60,10 +62,11 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate embeddings by the papers' protocols: retrieval, verification, and what their confidence is worth.
 
-    The whole gallery is ranked by each score (`pe.search`). Verification pairs are those of queries and gallery, all
-    pairs of one class up to 20 000 and of two up to 2 000 000, and as many drawn evenly where there are more, unless
-    they are given. Confidences are those of the queries: what the distributions say, and beside it the score of the
-    best item, that less the next one's, and random numbers, which a learned confidence has to beat.
+    The whole gallery is ranked by each score (`pe.search`). Items that share a score count by the mean over all their
+    orders, and as an answer, for confidences, one of them is drawn. Verification pairs are those of queries and
+    gallery, all pairs of one class up to 20 000 and of two up to 2 000 000, and as many drawn evenly where there are
+    more, unless they are given. Confidences are those of the queries: what the distributions say, and beside it the
+    score of the best item, that less the next one's, and random numbers, which a learned confidence has to beat.
 
     Intervals are of 95 %, by a bootstrap over classes: of the queries, and for pairs of both sides. Probabilities that
     an answer is right are isotonic regressions on its confidence, fitted to four fifths of the classes and judged on
@@ -85,8 +88,9 @@ def evaluate(
         many.
     metrics
         By name, functions of ranked ids [Q, K] and of what is right for the queries that give a number [Q], such as
-        those of `pe.metrics`: their means beside the others. K is as large as k and the largest class need; where there
-        is no gallery, one more, and queries are among their ids (`pe.metrics.relevance` leaves them out).
+        those of `pe.metrics`: their means beside the others. K is as large as k and the largest class need; where
+        there is no gallery, one more, and queries are among their ids (`pe.metrics.relevance` leaves them out). Such a
+        function sees no scores: items with equal ones stand in the order of the gallery's rows.
     pairs
         [P, 2], rows of the queries and of the gallery, that are verified instead; labels say which are right. None of
         a row with itself where there is no gallery.
@@ -113,7 +117,8 @@ def evaluate(
     Warns
     -----
     UserWarning
-        The best item of a query equals the query bit for bit: queries that are in the gallery answer themselves.
+        The best item of a query equals the query bit for bit: queries that are in the gallery answer themselves. Or
+        rankings end among items of equal scores, and scores of pairs look reversed, as distances are.
 
     Raises
     ------
@@ -147,7 +152,7 @@ def evaluate(
     seed = as_integer("evaluate", "seed", seed, *SEEDS)
     truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = as_scores("evaluate", scores, (queries.kind, items.kind))
-    require_prior("evaluate", p_target)
+    costs = Costs("evaluate", p_target)
     depths = _depths(k, len(items) - truth.leave_one_out)
     qualities = None if quality is None else _qualities(quality, len(queries))
     wanted = _wanted(metrics, depths)
@@ -160,14 +165,14 @@ def evaluate(
     of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
     resamples = Resamples(of_queries[known], seed)
     of_both = Resamples(np.stack([of_queries[asked[:, 0]], of_items[asked[:, 1]]], 1), seed)
-    every: list[Answers] = []
-    verifications: list[VerificationIntervals] = []
+    every, verifications = list[Answers](), list[dict[str, Any]]()
     for score in named:
-        every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2)))
-        of_asked = of_pairs("evaluate", queries, items, asked, score)
-        verifications.append(verified(of_asked, same, of_both, "evaluate", score, p_target))
-    if gallery is not None:
-        warn_of_copies("evaluate", queries, gallery, every[0].best)
+        every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2), seed=seed))
+        scored = of_pairs("evaluate", queries, items, asked, score), same
+        warn_if_reversed("evaluate", f"scores {score.label}", *scored)
+        verifications.append(pair_rates(*scored, of_both, costs, score.name == "llr", seed))
+    warn_of_copies("evaluate", queries, gallery, every[0].best)
+    warn_of_ties("evaluate", named, every)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
     return Evaluation(
         queries=len(queries),
@@ -192,7 +197,7 @@ def evaluate(
 def _results(
     named: Sequence[Score],
     every: Sequence[Answers],
-    verifications: Sequence[VerificationIntervals],
+    verifications: Sequence[dict[str, Any]],
     known: NDArray[np.bool_],
     resamples: Resamples,
 ) -> tuple[ScoreResult, ...]:
@@ -211,7 +216,7 @@ def _result(
     first: tuple[Answers, Separation],
     known: NDArray[np.bool_],
     resamples: Resamples,
-    verification: VerificationIntervals,
+    verification: dict[str, Any],
 ) -> ScoreResult:
     """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
     (answers, separation), (of_first, first_separation) = of_score, first
@@ -223,12 +228,12 @@ def _result(
         score=score.label,
         recall_at_k={str(at): float(x[known].mean()) for at, x in answers.values.items() if isinstance(at, int)},
         metrics=by_name,
-        gain_at_1=resamples.mean(answers.right[known] - of_first.right[known]),
+        gain_at_1=resamples.mean(answers.values["recall_at_1"][known] - of_first.values["recall_at_1"][known]),
         precision_recall_at_1=precision_recall_auc_at_1(answers.right[known], answers.scores[known, 0]),
         best_auroc=separation.auroc,
         best_auroc_gain=separation.gain(first_separation),
         **means,
-        **verification._asdict(),
+        **verification,
     )
 
 
@@ -276,15 +281,15 @@ def _require_certain(**sides: Distribution | None) -> None:
             learned("evaluate", name, d)
 
 
-def _wanted(metrics: Mapping[str, Metric] | None, depths: Sequence[int]) -> dict[Any, Metric]:
+def _wanted(metrics: Mapping[str, Metric] | None, depths: Sequence[int]) -> dict[Any, RankedMetric]:
     """By name or depth all metrics of rankings, of which those that the caller gave are told apart."""
     if not isinstance(metrics, Mapping | None):
         raise TypeError(f"evaluate: metrics is {type(metrics).__name__}, expected functions by name")
     for name, metric in (metrics or {}).items():
         if not callable(metric):
             raise TypeError(f"evaluate: metrics has {type(metric).__name__} for {name!r}, expected a function")
-    by_depth: dict[Any, Metric] = {at: partial(hit_at_k, k=at) for at in depths}
-    return {**ranked(ScoreResult), **by_depth, **{f"{GIVEN}{name}": x for name, x in (metrics or {}).items()}}
+    by_depth: dict[Any, RankedMetric] = {at: partial(hit_at_k, k=at) for at in depths}
+    return {**ranked(ScoreResult), **by_depth, **{f"{GIVEN}{name}": by_row(x) for name, x in (metrics or {}).items()}}
 
 
 def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:

@@ -27,10 +27,11 @@ def as_text(summary: str, tables: Mapping[str, Table]) -> str:
     return "\n\n".join(blocks)
 
 
-def save_json(path: PathLike, record: Any) -> None:
-    """Write a dataclass as JSON; what is not finite becomes null."""
+def save_json(path: PathLike, record: Any, **more: Any) -> None:
+    """Write a dataclass as JSON, and more beside its fields; what is not finite becomes null."""
+    values = _plain({**asdict(record), **more})
     with aside(path) as fresh:
-        fresh.write_text(json.dumps(_plain(asdict(record)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        fresh.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def percent(x: float, digits: int = 1) -> str:

@@ -11,8 +11,8 @@ from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
 from peaccel.evaluation.answers import Answers, numbers
 from peaccel.evaluation.intervals import Interval, Resamples, ends
+from peaccel.evaluation.pair_rates import FEWEST
 from peaccel.evaluation.results import OpenSetResult
-from peaccel.evaluation.verified_pairs import FEWEST
 from peaccel.metrics._numbers import as_classes
 from peaccel.retrieval.verbs import search
 from peaccel.scores import Score

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host, quiet
 from peaccel.evaluation.formatting import percent
+from peaccel.metrics._draws import ClusterDraws
 
 __all__ = ["Interval", "Resamples", "TooFew", "mean_interval", "plainly", "simultaneous_intervals"]
-
-RESAMPLES = 2000
-GROUPS = 4096
-"""The most that is drawn of: more clusters than that are put into so many groups, which says as much of the spread."""
 
 
 @dataclass(frozen=True)
@@ -49,49 +44,8 @@ def plainly(x: Interval) -> str:
     return "-" if np.isnan(x.value) else f"{value} [{low}, {high}]"
 
 
-class Resamples:
-    """Draws of whole clusters, with replacement, as many as there are: made once for all numbers of an evaluation.
-
-    Parameters
-    ----------
-    clusters
-        [N] of what is counted, such as the classes of queries; [N, 2] of pairs, one of each side.
-    seed
-        Seed of the draws.
-    """
-
-    def __init__(self, clusters: ArrayLike, seed: int) -> None:
-        array = np.asarray(clusters)
-        names, of = _numbered(array)
-        rng, count = np.random.default_rng(seed), min(names, GROUPS)
-        groups = np.arange(names) if count == names else rng.permutation(names) % count
-        self.sides: NDArray[np.int64] = groups[of].reshape(len(array), prod(array.shape[1:]))
-        """[N, 1 or 2], the groups that each item, or pair, belongs to."""
-        drawn = rng.multinomial(count, np.full(count, 1 / count), RESAMPLES) if count > 1 else np.empty((0, count))
-        self.times: NDArray[np.float64] = drawn.astype(np.float64)
-        """[draws, groups], how often each group is drawn; no draws of one cluster alone."""
-
-    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[draws, M], the sums of [N, M] numbers of what is drawn; of items, not of pairs."""
-        count = self.times.shape[1]
-        return self.times @ np.stack([np.bincount(self.sides[:, 0], x, count) for x in values.T], 1)
-
-    def counts(self, places: NDArray[np.int64], bins: int) -> NDArray[np.float64]:
-        """[draws, bins], how many items, or pairs, of what is drawn are in each bin, given the bin of each [N].
-
-        A pair of two clusters, drawn n and m times, counts as n + m - 1 for n m: what they differ by vanishes as
-        clusters become many (Janssen, 1994), and only so all draws are one matrix product.
-        """
-        count, (first, second) = self.times.shape[1], self.sides[:, [0, -1]].T
-        apart = first != second
-        table = np.bincount(first * bins + places, minlength=count * bins)
-        table += np.bincount(second[apart] * bins + places[apart], minlength=count * bins)
-        table = table.reshape(count, bins)
-        # float32, which is twice as fast, adds whole numbers without rounding as long as no sum reaches 2^24.
-        exact = self.times.max(initial=0) * table.sum(0).max(initial=0) < 1 << 24
-        kind: type[np.float32] | type[np.float64] = np.float32 if exact else np.float64
-        drawn = self.times.astype(kind, copy=False) @ table.astype(kind)
-        return np.asarray(drawn - np.bincount(places[apart], minlength=bins), np.float64)
+class Resamples(ClusterDraws):
+    """Draws of whole clusters, and the intervals of means over them."""
 
     def mean(self, values: NDArray[np.float64], level: float = 0.95) -> Interval:
         """The mean of a number [N] of each item, none of them NaN."""
@@ -107,18 +61,6 @@ class Resamples:
         """[M], and of the draws [draws, M]."""
         drawn = self.sums(np.c_[values, np.ones(len(values))])
         return values.mean(0), drawn[:, :-1] / drawn[:, -1:]
-
-
-def _numbered(names: NDArray[Any]) -> tuple[int, NDArray[np.int64]]:
-    """How many different names there are, and the number of each in their order; without sorting numbers that can
-    index a table."""
-    low, high = (int(names.min()), int(names.max())) if names.size and names.dtype.kind == "i" else (0, names.size)
-    if high - low >= names.size:
-        found, of = np.unique(names, return_inverse=True)
-        return len(found), of
-    place, known = names.astype(np.int64) - low, np.zeros(high - low + 1, np.bool_)
-    known[place] = True
-    return int(known.sum()), (known.cumsum() - 1)[place]
 
 
 def compared(gain: Interval, unit: str = "points") -> str:

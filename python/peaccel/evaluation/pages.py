@@ -17,8 +17,8 @@ from peaccel.evaluation.choose_score import BASE, RankedScore, ScoreChoice
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.formatting import Table
 from peaccel.evaluation.intervals import Interval
+from peaccel.evaluation.pair_rates import FEWEST
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
-from peaccel.evaluation.verified_pairs import FEWEST
 from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score

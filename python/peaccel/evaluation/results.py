@@ -11,7 +11,7 @@ from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
 from peaccel.evaluation.intervals import Interval, TooFew, compared, plainly
-from peaccel.evaluation.verified_pairs import ACTUAL_DCF, AUC, CLLR, EER, EER_THRESHOLD, MIN_DCF, TAR
+from peaccel.evaluation.pair_rates import PairRates
 from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
 
 __all__ = ["ConfidenceResult", "Evaluation", "OpenSetResult", "ScoreResult"]
@@ -20,8 +20,11 @@ _FPIR = partial(percent, digits=2)
 
 
 @dataclass(frozen=True)
-class ScoreResult:
-    """How well queries are answered where a score ranks the whole gallery."""
+class ScoreResult(PairRates):
+    """How well queries are answered where a score ranks the whole gallery, and the rates of verification pairs.
+
+    Detection costs are at ``Evaluation.p_target``.
+    """
 
     score: Annotated[str, Column("score")]
     recall_at_1: Annotated[
@@ -48,24 +51,6 @@ class ScoreResult:
         Column("gain R@1", "Recall@1 less that of the first score, query by query; above 0 is better than it."),
     ]
     """Gain of Recall@1 over the first score, query by query; 0 for the first score itself."""
-    roc_auc: Annotated[Interval, AUC]
-    """ROC AUC of verification pairs, of which the next seven are too; NaN without pairs of one class or of two."""
-    equal_error_rate: Annotated[Interval, EER]
-    eer_threshold: Annotated[float, EER_THRESHOLD]
-    tar_at_far: Annotated[Interval, TAR]
-    """TAR at a FAR of 0.001; NaN where that would be fewer than 10 pairs of two classes."""
-    attained_far: Annotated[
-        float,
-        Column(
-            "FAR %", "share of the pairs of two classes that is accepted there in fact.", partial(percent, digits=3)
-        ),
-    ]
-    """The FAR at the threshold of that TAR."""
-    min_dcf: Annotated[Interval, MIN_DCF]
-    """Least detection cost at ``Evaluation.p_target``."""
-    actual_dcf: Annotated[Interval | None, ACTUAL_DCF]
-    """Detection cost of log-likelihood ratios; None of other scores than llr, as is the next one."""
-    cllr: Annotated[Interval | None, CLLR]
     precision_recall_at_1: Annotated[
         float,
         Column(

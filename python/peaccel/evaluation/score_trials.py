@@ -59,7 +59,7 @@ def score_trials(
 
     Returns
     -------
-    [P], float64, for `peaccel.metrics.equal_error`, `peaccel.metrics.detection_cost` or
+    [P], float64, for `peaccel.metrics.equal_error_rate`, `peaccel.metrics.detection_cost` or
     `peaccel.choose_pair_threshold`.
 
     Raises

@@ -20,8 +20,10 @@ from peaccel.evaluation.answers import as_scores, of_pairs, require_items, requi
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, save_json
-from peaccel.evaluation.intervals import Interval, Resamples
-from peaccel.evaluation.verified_pairs import ACTUAL_DCF, AUC, CLLR, EER, EER_THRESHOLD, MIN_DCF, TAR, verified
+from peaccel.evaluation.intervals import Resamples
+from peaccel.evaluation.pair_rates import P_TARGET, PairRates, pair_rates
+from peaccel.metrics.detection_cost import Costs
+from peaccel.metrics.verification import warn_if_reversed
 from peaccel.scores import Score
 
 __all__ = ["TemplateEvaluation", "TemplateResult", "evaluate_templates"]
@@ -31,24 +33,12 @@ BLOCK = 1 << 22  # pairs of items that are scored at a time for the best of each
 
 
 @dataclass(frozen=True)
-class TemplateResult:
-    """How well a score separates templates that were fused by a rule."""
+class TemplateResult(PairRates):
+    """How well a score separates templates that were fused by a rule; detection costs are at a prior of 0.01."""
 
     rule: Annotated[str, Column("fusion")]
     """The rule of `peaccel.fuse`; "best" pair of items; or the baseline that takes the first item of each template."""
     score: Annotated[str, Column("score")]
-    roc_auc: Annotated[Interval, AUC]
-    equal_error_rate: Annotated[Interval, EER]
-    tar_at_far: Annotated[Interval, TAR]
-    """TAR at a FAR of 0.001; NaN where that would be fewer than 10 pairs of two identities."""
-    attained_far: float
-    """The FAR at the threshold of that TAR."""
-    eer_threshold: Annotated[float, EER_THRESHOLD]
-    min_dcf: Annotated[Interval, MIN_DCF]
-    """Least detection cost where one pair of 100 is of one identity."""
-    actual_dcf: Annotated[Interval | None, ACTUAL_DCF]
-    """None of other scores than llr, as is the next one."""
-    cllr: Annotated[Interval | None, CLLR]
 
 
 @dataclass(frozen=True)
@@ -158,7 +148,7 @@ def evaluate_templates(
             f"{owner}: {same.sum()} of {len(same)} pairs are of one identity, expected some of either kind"
         )
     fused = {ALONE: d[first], **{name: fuse(d, groups, name) for name in wanted if name != BEST}}
-    resamples, results = Resamples(identity[first][rows], seed), []
+    resamples, costs, results = Resamples(identity[first][rows], seed), Costs(owner, P_TARGET), []
     for score in named:
         for name in (ALONE, *wanted):
             items = d[first] if name == ALONE else fused.get(name)
@@ -167,8 +157,9 @@ def evaluate_templates(
                 if items is None
                 else of_pairs(owner, items, items, rows, score)
             )
-            rates = verified(found, same, resamples, owner, score)
-            results.append(TemplateResult(name, score.label, *rates))
+            warn_if_reversed(owner, f"scores {score.label}", found, same)
+            rates = pair_rates(found, same, resamples, costs, score.name == "llr", seed)
+            results.append(TemplateResult(rule=name, score=score.label, **rates))
     return TemplateEvaluation(
         items=len(d),
         templates=len(names),

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from peaccel._utils import report
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.compared_confidences import ComparedConfidence
+from peaccel.evaluation.formatting import percent
 from peaccel.evaluation.pages import calibration, tables
-from peaccel.evaluation.threshold_results import TITLES, CostResult, ThresholdChoice, ThresholdResult
-from peaccel.evaluation.verified_pairs import FEWEST
+from peaccel.evaluation.pair_rates import FEWEST
+from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult
 
 __all__ = ["threshold_sections"]
 
@@ -30,11 +31,13 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
     sections = [
         report.Section("The threshold", found.sentence()),
         *tables({title: first}, (f"{found.summary()}.",), explained(CostResult, ThresholdResult)),
-        *tables(dict(others), [_about(found, title) for title, _ in others], explained(ComparedConfidence)),
+        *tables(dict(others), [_about(title) for title, _ in others], explained(ComparedConfidence)),
         report.Section(
             "Risk against coverage",
-            f"Share of what is accepted that is wrong, against the share of the {accepted} that is accepted, over all "
-            "thresholds. A promise takes room: the threshold lies where the line is below the share that is promised.",
+            f"Share of the accepted {accepted} that is wrong, against the share of the {accepted} that is accepted, "
+            f"over all thresholds{_counted(found)}. The dashed line is its upper confidence bound at one threshold by "
+            f"itself ({percent(1 - found.delta, 0)} %), on the tested {accepted}: a promise is possible where it lies "
+            "below the promised share.",
             _coverage(found),
         ),
         report.Section(
@@ -59,26 +62,34 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
     ]
 
 
-def _about(found: ThresholdChoice, title: str) -> str:
+def _about(title: str) -> str:
     """Meaning of a table after the first."""
-    if title not in TITLES.values():
+    if title.startswith("Confidences"):
         return "The promise is not of these labels: by them the confidence is chosen that answers most."
     return "The same, by another promise."
 
 
+def _counted(found: ThresholdChoice) -> str:
+    """Unit of the curve of risk, as a clause."""
+    each = {"class": f", each of the {found.grouping} counting once", "group": ", each group counting once"}
+    return each.get(found.results[0].per, "")
+
+
 def _coverage(found: ThresholdChoice) -> Figure:
-    coverage, risk = np.array(found.coverage).T
+    (coverage, risk), (tested, upper) = np.array(found.coverage).T, np.array(found.bound).T
     figure = Figure(figsize=(5.5, 3.6), layout="constrained")
     axes = figure.subplots()
-    axes.plot(100 * coverage, 100 * risk, linewidth=2, label="all thresholds", drawstyle="steps-pre")
-    chosen, highest = found.chosen, risk[coverage >= SURE].max()
+    axes.plot(100 * coverage, 100 * risk, linewidth=2, label="wrong on these data", drawstyle="steps-pre")
+    axes.plot(100 * tested, 100 * upper, linewidth=1, linestyle="--", color="C0", label="upper confidence bound")
+    chosen, highest = found.chosen, max(risk[coverage >= SURE].max(), upper[tested >= SURE].min())
     if chosen is not None and chosen.promise == "wrong":
-        axes.axhline(100 * chosen.target, color="#999", linewidth=1, label="promised at most")
-        highest = max(highest, chosen.target)
+        axes.axhline(100 * chosen.alpha, color="#999", linewidth=1, label="promised at most")
+        highest = max(highest, chosen.alpha)
     if chosen is not None and not math.isinf(chosen.threshold) and chosen.accepted:
-        point = 100 * chosen.accepted, 100 * chosen.wrong
+        wrong = chosen.wrong if chosen.wrong_by_class is None else chosen.wrong_by_class
+        point = 100 * chosen.accepted, 100 * wrong
         axes.plot(*point, "o", color=report.WRONG, label="the threshold", zorder=3, clip_on=False)
-        highest = max(highest, chosen.wrong)
+        highest = max(highest, wrong)
     accepted = "pairs" if found.of_pairs else "queries"
     axes.set(xlabel=f"accepted {accepted} %", ylabel="wrong of these %", xlim=(0, 100))
     axes.set_ylim(0, min(105 * highest, 102) or 1)

@@ -13,31 +13,11 @@ from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.compared_confidences import ComparedConfidence
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json, six_digits
-from peaccel.evaluation.intervals import Interval
-from peaccel.evaluation.verified_pairs import ACTUAL_DCF, CLLR, EER, EER_THRESHOLD, MIN_DCF
+from peaccel.evaluation.pair_rates import PairRates
+from peaccel.evaluation.promises import FAR, FPIR, WRONG_ANSWERS, WRONG_PAIRS, Per, Promise, per_cent
 from peaccel.fits.records import Centre, FalseMatchLimit, Selection, Threshold, fewest
 
-__all__ = ["CostResult", "ThresholdChoice", "ThresholdResult", "out_of_reach"]
-
-TITLES = {
-    ("wrong", False): "At most a share of the answers that are accepted is wrong",
-    ("wrong", True): "At most a share of the pairs that are accepted does not match",
-    ("fpir", False): "At most a share of searches without a mate returns anything",
-    ("far", True): "At most a share of pairs that do not match is accepted",
-}
-
-REACH = 100
-"""How many times as many labels as there are can perhaps be had."""
-
-
-def share(x: float) -> str:
-    """A share that somebody gave, in per cent, with all of its digits."""
-    return f"{100 * x:.10g} %"
-
-
-def out_of_reach(more: int | None, number: int) -> bool:
-    """Whether no number of labels will do: no more are known to, or more than REACH times as many as there are."""
-    return more is None or more > REACH * number
+__all__ = ["CostResult", "ThresholdChoice", "ThresholdResult"]
 
 
 @dataclass(frozen=True)
@@ -45,9 +25,17 @@ class ThresholdResult:
     """The threshold that keeps one promise, and what it does to the answers, or pairs, that it was found on."""
 
     promise: str
-    """"wrong": of what is accepted at most a share is wrong; "fpir": of searches without a mate at most a share returns
-    anything; "far": of pairs that do not match at most a share is accepted."""
-    target: Annotated[float, Column("at most", "the share that is promised.", share)]
+    """"wrong": at most a share of the accepted answers, or pairs, is wrong; "fpir": at most a share of searches without
+    a mate returns anything; "far": at most a share of pairs that do not match is accepted."""
+    alpha: Annotated[float, Column("at most", "the share that is promised.", per_cent)]
+    per: Annotated[
+        Per,
+        Column(
+            "per",
+            "the unit that counts once and is drawn anew: class (classes to come are new), query (queries to come are "
+            "drawn as these were, with the same classes in the same shares), a named group, or pair.",
+        ),
+    ]
     threshold: Annotated[
         float,
         Column("threshold", "the least score that is accepted; - where none keeps the promise surely.", six_digits),
@@ -65,7 +53,7 @@ class ThresholdResult:
         float | None,
         Column(
             "wrong by class %",
-            "the same, each class or group counting alike, however many it has: of this share is the promise.",
+            "the same, each class or group counting once, however many it has: the promise per class is of this share.",
             percent,
         ),
     ]
@@ -93,23 +81,22 @@ class ThresholdResult:
     accept: Selection | FalseMatchLimit
     """The result of `pe.learn_then_test` or `pe.limit_false_matches`, to be applied and kept."""
     tested: int
-    """How many answers, pairs or searches it was tested on, one of each class or group."""
-    perhaps: int | None
-    """Where there is no threshold for a share of wrong answers: about how many more it takes where others are like
-    these; None where what scores best is wrong too often."""
+    """How many answers, pairs or searches it was tested on, one of each unit."""
     missing: Annotated[
-        str,
+        int | None,
         Column(
             "missing",
-            "where there is no threshold: how many more classes, groups, pairs or searches it takes, or that more of "
-            "them will not do.",
+            "where there is no threshold: about how many more classes, queries, groups, pairs or searches it takes if "
+            "others are like these; blank where no number will do.",
+            lambda x: str(x or ""),
         ),
     ]
+    """As of ``accept``; 0 where there is a threshold."""
 
 
 @dataclass(frozen=True)
-class CostResult:
-    """The threshold of the least detection cost of pairs, beside the equal error rate and the cost of ratios."""
+class CostResult(PairRates):
+    """The threshold of the least detection cost of pairs, and their rates, with scores as log-likelihood ratios."""
 
     p_target: Annotated[float, Column("p_target", "the prior probability that a pair matches.", six_digits)]
     c_miss: Annotated[float, Column("c_miss", "cost of a matching pair that is refused.", six_digits)]
@@ -120,11 +107,6 @@ class CostResult:
             "threshold", "the least score that is accepted; - where it costs least to accept all, or none.", six_digits
         ),
     ]
-    min_dcf: Annotated[Interval, MIN_DCF]
-    actual_dcf: Annotated[Interval, ACTUAL_DCF]
-    cllr: Annotated[Interval, CLLR]
-    equal_error_rate: Annotated[Interval, EER]
-    eer_threshold: Annotated[float, EER_THRESHOLD]
 
 
 @dataclass(frozen=True)
@@ -149,13 +131,13 @@ class ThresholdChoice:
     """How many queries, or pairs."""
     matches: int
     """How many queries have a right item in the gallery, or how many pairs match."""
-    units: int
-    """How many classes these are of, or groups; all of them count alike."""
+    classes: int
+    """How many classes these are of, or groups."""
     grouping: str
-    """Name of what `classes` counts: classes, groups, or pairs that are taken as independent."""
+    """Name of what `classes` counts: classes, groups, squares of a map, or pairs that are taken as independent."""
     others: int
     """How many searches have no mate, or how many pairs do not match."""
-    other_units: int | None
+    other_classes: int | None
     """How many classes or groups these are of; None where each is taken as independent."""
     apart: bool
     """Whether searches without a mate were given apart from the queries."""
@@ -166,7 +148,11 @@ class ThresholdChoice:
     results: tuple[ThresholdResult, ...]
     """By promise, and by falling share."""
     coverage: tuple[tuple[float, float], ...]
-    """(share of queries, or pairs, that is accepted; share of these that is wrong) over falling thresholds."""
+    """(share of queries, or pairs, that is accepted; share of these that is wrong) over falling thresholds, counted as
+    the promise counts: each class once where it is per class."""
+    bound: tuple[tuple[float, float], ...]
+    """(share of the tested answers that is accepted; upper confidence bound of the share of these that is wrong), each
+    for one threshold by itself, at the level 1 - delta (Clopper and Pearson)."""
     calibration: tuple[tuple[float, float, int], ...]
     """Of the probability of being right, fitted to the scores of other classes, in bins: its mean, the share that is
     right, how many these are."""
@@ -193,8 +179,14 @@ class ThresholdChoice:
 
     @property
     def chosen(self) -> ThresholdResult | None:
-        """The result that was asked for, if one was."""
-        return next((x for x in self.results if (x.promise, x.target) == self.asked), None)
+        """The result that was asked for, if one was; per class where the unit was not named."""
+        return next((x for x in self.results if (x.promise, x.alpha) == self.asked), None)
+
+    @property
+    def per_query(self) -> ThresholdResult | None:
+        """The result that was asked for, per query, where the unit was not named and classes repeat."""
+        found = [x for x in self.results if (x.promise, x.alpha) == self.asked]
+        return found[1] if len(found) > 1 else None
 
     @property
     def accept(self) -> Threshold | None:
@@ -210,24 +202,24 @@ class ThresholdChoice:
         return self.score is None
 
     def sentence(self) -> str:
-        """Which threshold keeps what was asked for, what remains, and what was counted; or what is missing."""
+        """The threshold that keeps the promise, its effect on these answers, and its unit; or what is missing."""
         if self.cost is not None:
             return self._cost(self.cost)
         if self.chosen is None:
             return "No target was named: each row of a table is the threshold for one."
         x = self.chosen
-        certainly = f"with a certainty of {share(1 - self.delta)}"
-        promise = f"{self._promise(x)}, {certainly}"
-        tried = f" {self._tried()}" if self.compared_on else ""
-        if math.isinf(x.threshold):
-            return f"No threshold can be promised to keep this: {promise}. {self._lacking(x)} {self._unit(x)}{tried}"
-        what = "pairs that score at least" if self.of_pairs else f"the best item of a query where {self._number}"
-        return f"Accept {what} {six_digits(x.threshold)}: {promise}. {self._remaining(x)} {self._unit(x)}{tried}"
+        promise = f"{self._promise(x)(x.alpha)}, with a certainty of {per_cent(1 - self.delta)}"
+        said = [f"No threshold can be promised to keep this: {promise}.", self._lacking(x), self._unit(x)]
+        if not math.isinf(x.threshold):
+            what = "pairs that score at least" if self.of_pairs else f"the best item of a query where {self._number}"
+            said = [f"Accept {what} {six_digits(x.threshold)}: {promise}.", self._remaining(x), self._unit(x)]
+        said += [self._tried()] if self.compared_on else []
+        said += [self._otherwise(self.per_query)] if self.per_query is not None else []
+        return " ".join(said + self._steps(x))
 
     def _cost(self, x: CostResult) -> str:
-        prior = (
-            f"where {share(x.p_target)} of the pairs match, a miss costs {x.c_miss:g} and a false acceptance {x.c_fa:g}"
-        )
+        costs = f"a miss costs {x.c_miss:g} and a false acceptance {x.c_fa:g}"
+        prior = f"where {per_cent(x.p_target)} of the pairs match, {costs}"
         if math.isinf(x.threshold):
             advice = f"{'Refuse' if x.threshold > 0 else 'Accept'} all pairs: no threshold costs less"
         else:
@@ -254,23 +246,17 @@ class ThresholdChoice:
         name = self.confidence if self.centre is None else f"{self.confidence} (centred)"
         return f"Of the confidences, compared on {self.compared_on}, {name} answers most: {shares}."
 
-    def _promise(self, x: ThresholdResult) -> str:
-        most = f"at most {share(x.target)} of"
-        return {
-            ("wrong", False): f"{most} the accepted answers are wrong",
-            ("wrong", True): f"{most} the accepted pairs do not match (a precision of {share(1 - x.target)})",
-            ("fpir", False): f"{most} searches without a mate return anything",
-            ("far", True): f"{most} the pairs that do not match are accepted",
-        }[x.promise, self.of_pairs]
+    def _promise(self, x: ThresholdResult) -> Promise:
+        """The record of a result's promise."""
+        promises = (WRONG_PAIRS, FAR) if self.of_pairs else (WRONG_ANSWERS, FPIR)
+        return next(promise for promise in promises if promise.name == x.promise)
 
     def _remaining(self, x: ThresholdResult) -> str:
         """Share of its data that the threshold accepts, and that of wrong ones among them, as a sentence."""
         accepted = round(x.accepted * self.items)
         wrong = str(round(x.wrong * accepted) if accepted else 0)
         if accepted and x.promise == "wrong" and x.wrong_by_class is not None:
-            by_class = (
-                f"{percent(x.wrong_by_class)} % where each of the {self.grouping} counts alike, as in the promise"
-            )
+            by_class = f"{percent(x.wrong_by_class)} % where each of the {self.grouping} counts once, as in the promise"
             wrong += f" ({percent(x.wrong)} %; {by_class})"
         right, false = round(x.found * self.matches), "" if x.false is None else str(round(x.false * self.others))
         if self.of_pairs:
@@ -281,80 +267,95 @@ class ThresholdChoice:
         return f"{said}; of {self.others} searches without a mate {false} return something." if false else f"{said}."
 
     def _lacking(self, x: ThresholdResult) -> str:
-        """Why nothing can be promised, and what would help."""
-        what, least = self._counted(x), fewest(x.target, self.delta)
-        if x.promise != "wrong":
-            return f"It takes at least {least} {what}, and there are {x.tested}: {least - x.tested} more."
-        worse = f"more than {share(x.target)} of the surest tenth are wrong, and of every greater part. {self._step}"
+        """Reason why nothing can be promised."""
+        units, least = self._units(x), fewest(x.alpha, self.delta)
         if x.tested < least:
-            few = f"It takes at least {least} {what}, and there are {x.tested}: {least - x.tested} more"
-            if x.perhaps is None:
-                return f"{few}; but {worse}"
-            return f"{few} if the surest are all right, and {self._like_these(x)}"
-        enough = f"There are {x.tested} {what}, of which {least} would do were all answers right"
-        if x.perhaps is None:
-            return f"{enough}; but {worse}"
-        return f"{enough}; there are too many wrong ones, and {self._like_these(x)}"
+            few = f"It takes at least {least} {units}, and there are {x.tested}"
+        else:
+            few = f"There are {x.tested} {units}, and {least} would do were all answers right"
+        if x.missing is None:
+            return f"{few}; but more than {per_cent(x.alpha)} of the surest tenth are wrong, and of every greater part."
+        about = "" if x.missing == least - x.tested else "about "
+        return f"{few}: {about}{x.missing} more{' if others are like these' if about else ''}."
 
-    def _like_these(self, x: ThresholdResult) -> str:
-        """About how many more it takes where others are like these, or the next step where these are out of reach."""
-        more = f"about {x.perhaps} more if others are like these"
-        return f"{more}, which is out of reach. {self._step}" if out_of_reach(x.perhaps, x.tested) else f"{more}."
+    def _steps(self, x: ThresholdResult) -> list[str]:
+        """Steps that may give a threshold, or more answers, where nothing can be promised."""
+        if not math.isinf(x.threshold) or x.promise != "wrong":
+            return []
+        if self.of_pairs:
+            return ["Scores of another model, or a greater share, may do."]
+        untried = {
+            "confidence='auto' (margins)": self.confidence == "score" and not self.compared_on,
+            "try_centre": not self.compared_on,
+            "another score or PLDA ('peaccel choose-score' compares them)": True,
+        }
+        return [f"What may do: {', '.join(name for name, open_ in untried.items() if open_)}, or a greater share."]
 
-    @property
-    def _step(self) -> str:
-        """The next step where no number of labels will do."""
-        other = (
-            "the score of another model" if self.of_pairs else "another score ('peaccel choose-score' compares them)"
-        )
-        return f"More labels will not do: it takes {other}, or a greater share that may be wrong."
+    def _otherwise(self, x: ThresholdResult) -> str:
+        """The result per query, beside the one per class."""
+        of = f"Per query, of queries drawn as these were with the same {self.grouping} in the same shares,"
+        if math.isinf(x.threshold):
+            return f"{of} nothing can be promised either."
+        return f"{of} a threshold of {six_digits(x.threshold)} keeps it and answers {percent(x.accepted)} %."
 
-    def _counted(self, x: ThresholdResult) -> str:
-        """Name of the independent groups that are counted."""
-        if x.promise == "wrong":
-            return self.grouping
-        each = "pairs that do not match" if self.of_pairs else "searches without a mate"
-        return each if self.other_units is None else f"groups of {each}" if self.of_pairs else f"classes of {each}"
+    def _units(self, x: ThresholdResult) -> str:
+        """Name of the units that are tested."""
+        if x.promise != "wrong":
+            each = "pairs that do not match" if self.of_pairs else "searches without a mate"
+            alone = self.other_classes is None or x.per == "query"
+            return each if alone else f"groups of {each}" if self.of_pairs else f"classes of {each}"
+        return "queries" if x.per == "query" else self.grouping
 
     def _unit(self, x: ThresholdResult) -> str:
-        """Name of a case, and of the groups that are taken as independent."""
-        alone = self.grouping == "pairs" if x.promise == "wrong" else self.other_units is None
-        if self.of_pairs:
-            if alone:
-                return (
-                    "No groups are given, so that pairs are taken as independent: where several share an item or a "
-                    "person, the promise may be broken; say so by groups."
-                )
-            return f"One pair of each of {x.tested} groups was tested, since pairs of a group may be wrong together."
-        if alone:
+        """The unit of the promise, and how many were tested."""
+        case, units = self._promise(x).case, self._units(x)
+        if x.per == "query":
+            return f"The promise is of queries drawn as these were, with the same {self.grouping} in the same shares."
+        if x.per == "pair" or (x.promise != "wrong" and self.other_classes is None):
+            name = "groups" if self.of_pairs else "novel_labels"
+            cases = "Pairs" if self.of_pairs else "Searches without a mate"
             return (
-                "Searches without a mate are taken as independent: where several are of one person, say so by their "
-                "labels (novel_labels)."
+                f"{cases} are taken as independent: where several share an item or a person, the promise may be "
+                f"broken; name these by {name}."
             )
-        kind = "query" if x.promise == "wrong" else "search"
-        of = self.grouping if x.promise == "wrong" else "classes without a mate"
+        plural = "queries" if case == "query" else f"{case}es" if case == "search" else f"{case}s"
         return (
-            f"One {kind} of each of {x.tested} {of} was tested, since those of one are right or wrong together: each "
-            "counts alike, however many it has."
+            f"One {case} of each of {x.tested} {units} was tested, since {plural} of one are right or wrong together. "
+            f"The promise is of new {self.grouping}, each counting once."
         )
 
     def tables(self) -> dict[str, Table]:
         """Header and rows of each table, by its title."""
-        promises = dict.fromkeys(x.promise for x in self.results)
+        promises = dict.fromkeys(map(self._promise, self.results))
         costs = {} if self.cost is None else {"Detection cost": table([self.cost])}
-        found = costs | {
-            TITLES[promise, self.of_pairs]: table([x for x in self.results if x.promise == promise])
-            for promise in promises
-        }
+        found = costs | {promise.title: table(self._shown(promise.name)) for promise in promises}
         if self.compared:
             found[f"Confidences, compared on {self.compared_on}"] = table(self.compared)
         return found
 
+    def _shown(self, promise: str) -> list[ThresholdResult]:
+        """Results of a promise, but for rows that accept more than a looser one, which is asked for or shown.
+
+        Thresholds are tested at some ranks only, which differ by alpha: a stricter promise may accept more by chance.
+        """
+        rows = [x for x in self.results if x.promise == promise]
+        shown: list[ThresholdResult] = []
+        for per in dict.fromkeys(x.per for x in rows):
+            of = [x for x in rows if x.per == per]
+            asked = next((x for x in of if (x.promise, x.alpha) == self.asked), None)
+            least = 0.0
+            for x in reversed(of):  # from the strictest on
+                most = asked.accepted if asked is not None and x.alpha < asked.alpha else 1.0
+                if x is asked or least <= x.accepted <= most:
+                    shown.append(x)
+                    least = x.accepted
+        return [x for x in rows if x in shown]
+
     def summary(self) -> str:
         """Data of the choice, in one sentence."""
         return (
-            f"{self.about}; each row is kept with a certainty of {share(1 - self.delta)} by itself, not all of them at "
-            f"once: name the target before you look; seed {self.seed}"
+            f"{self.about}; each row is kept with a certainty of {per_cent(1 - self.delta)} by itself, not all of them "
+            f"at once: name the target before you look; seed {self.seed}"
         )
 
     def __str__(self) -> str:

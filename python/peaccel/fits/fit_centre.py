@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, on_host, quiet
+from peaccel._utils.arrays import Array, on_host, quiet, require_finite
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double
 from peaccel.distributions.checks import require_kind
@@ -65,8 +65,7 @@ def fit_centre(queries: Distribution, gallery: Distribution | None = None, *, wh
         rows.append(on_host(d.mu, owner, name))
         if not len(rows[-1]) or rows[-1].shape[1] != rows[0].shape[1]:
             raise ValueError(f"{owner}: {name} has shape {rows[-1].shape}, expected (N, {rows[0].shape[1]}), N > 0")
-        if not np.isfinite(rows[-1].astype(np.float64)).all():
-            raise ValueError(f"{owner}: mu of {name} is not finite")
+        require_finite(owner, name, rows[-1])
     means = [x.mean(0, dtype=np.float64) for x in rows]
     matrix = _whitening(owner, rows, means) if whiten else ()
     return Centre(tuple(means[0].tolist()), tuple(means[-1].tolist()), matrix)

@@ -28,8 +28,8 @@ def fit_match_probability(
     Parameters
     ----------
     scores
-        [P], any score, finite for "logistic". Of held-out pairs, in the proportion of same to different in which pairs
-        will come: of top-1 answers, for a probability that a top-1 answer is right. Other proportions shift the bias.
+        [P], any score, finite for "logistic". Of held-out pairs, drawn as pairs will come: top-1 answers, for a
+        probability that a top-1 answer is right. Where another share matches, ``p(scores, prior=share)`` says so.
     labels
         [P] booleans (or 0 and 1): whether a pair is of one identity; some are and some are not.
     confidences
@@ -40,7 +40,8 @@ def fit_match_probability(
     Returns
     -------
     LogisticProbability or IsotonicProbability
-        ``p(scores, *confidences)`` are probabilities. ``pe.io.write_fit`` keeps it.
+        ``p(scores, *confidences)`` are probabilities, ``p.log_likelihood_ratio(scores)`` what they say at any share of
+        matches. ``pe.io.write_fit`` keeps it.
 
     Raises
     ------
@@ -77,7 +78,7 @@ def fit_match_probability(
         if not (np.ptp(x) == 0 or 1e-150 < np.ptp(x) < 1e150):
             raise ValueError(f"{owner}: {name} span {np.ptp(x):g}, expected 0, or 1e-150 to 1e150")
     bias, *weights = _logistic(np.stack(inputs, 1), same)
-    return LogisticProbability(float(bias), tuple(map(float, weights)))
+    return LogisticProbability(float(bias), tuple(map(float, weights)), prior=float(same.mean()))
 
 
 def _logistic(inputs: Array, same: Array) -> Array:
@@ -129,4 +130,6 @@ def _isotonic(scores: Array, same: Array) -> IsotonicProbability:
             block = (last[0] + block[0], last[1] + block[1], last[2], block[3])
         blocks.append(block)
     points = [(i, total / count) for total, count, first, last in blocks for i in dict.fromkeys((first, last))]
-    return IsotonicProbability(tuple(float(values[i]) for i, _ in points), tuple(p for _, p in points))
+    return IsotonicProbability(
+        tuple(float(values[i]) for i, _ in points), tuple(p for _, p in points), float(same.mean())
+    )

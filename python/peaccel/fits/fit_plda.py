@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, as_array, on_host
+from peaccel._utils.arrays import Array, as_array, on_host, require_finite
 from peaccel._utils.labels import classes_of
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double
@@ -156,9 +156,7 @@ def _checked(x: Any, labels: Array, dim: int | None, length_norm: bool, shrinkag
         raise ValueError(f"{owner}: length_norm takes two directions and more, as in one all lengths are signs")
     if not (isinstance(shrinkage, (int, float, np.floating)) and 0 <= shrinkage <= 1):
         raise ValueError(f"{owner}: shrinkage is {shrinkage!r}, expected a number from 0 to 1")
-    finite = np.isfinite(rows).all(1)
-    if not finite.all():
-        raise ValueError(f"{owner}: x is not finite in row {int(np.argmin(finite))}")
+    require_finite(owner, "x", rows)
     return rows, Groups(classes, len(sizes), np.argsort(classes, kind="stable"))
 
 

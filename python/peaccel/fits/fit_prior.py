@@ -16,6 +16,7 @@ from peaccel._utils.arrays import (
     is_torch,
     on_host,
     quiet,
+    require_finite,
 )
 from peaccel._utils.labels import alike, classes_of
 from peaccel.distributions import Distribution, concat
@@ -46,7 +47,7 @@ def fit_prior(*arguments: Any, **named: Any) -> Any:
 
     ``fit_prior(d, labels)`` is of one set of items, ``fit_prior(queries, gallery, query_labels, gallery_labels)`` of
     both sides taken together. Sides of two modalities, whose means differ, have one prior once they are centred: by
-    what ``pe.calibrate(queries, gallery, pairs, labels)`` finds, applied to each.
+    what ``pe.calibrate_variance(queries, gallery, pairs, labels)`` finds, applied to each.
 
     Parameters
     ----------
@@ -97,6 +98,7 @@ def fit_prior(*arguments: Any, **named: Any) -> Any:
 def _fit_prior_one(d: Distribution[ArrayT], labels: ArrayLike) -> Prior[ArrayT]:
     _require_positions("d", d)
     mu = on_host(d.mu, "fit_prior", "d")
+    require_finite("fit_prior", "d", mu)
     names = _names("labels", labels, len(d))
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     items, groups = len(mu), len(sizes)
@@ -130,6 +132,7 @@ def _fit_prior_two(
     sides = {"queries": queries, "gallery": gallery}
     for name, d in sides.items():
         _require_positions(name, d)
+        require_finite("fit_prior", name, on_host(d.mu, "fit_prior", name))
     both = concat([queries, gallery])
     names = [
         _names(f"{name}_labels", labels, len(d))
@@ -138,7 +141,7 @@ def _fit_prior_two(
     asked, stored = alike("fit_prior", ("query_labels", "gallery_labels"), *names)
     # The first item of each class on either side.
     _, *rows = np.intersect1d(asked, stored, return_indices=True)
-    remedy = "one prior was fitted to both; apply what pe.calibrate(queries, gallery, pairs, labels) finds first"
+    remedy = "one prior was fitted to both; apply what pe.calibrate_variance(queries, gallery, ...) finds first"
     if len(rows[0]):
         warn_if_sides_differ("fit_prior", remedy, sides, rows)
     return _fit_prior_one(both, np.concatenate([asked, stored]))
@@ -148,6 +151,8 @@ def _require_positions(name: str, d: object) -> None:
     if getattr(d, "kind", "") not in EUCLIDEAN:
         found = getattr(d, "kind", type(d).__name__)
         raise TypeError(f"fit_prior: {name} must be a Normal or a Point, got {found}")
+    assert isinstance(d, Distribution)
+    d.check_rows()
 
 
 def _names(name: str, labels: Array, items: int) -> Array:

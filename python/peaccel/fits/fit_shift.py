@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, on_host, quiet
+from peaccel._utils.arrays import Array, on_host, quiet, require_finite
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
 from peaccel.fits.labelled_pairs import by_blocks, different_rows, labelled_pairs
@@ -54,11 +54,14 @@ def fit_shift(d: Distribution, pairs: ArrayLike, labels: ArrayLike) -> float:
     [[18.0, 6.93, -9.8]]
     """
     require_distribution("fit_shift", "d", d)
+    d.check_rows()
+    mu = on_host(d.mu, "fit_shift", "d")
+    require_finite("fit_shift", "d", mu)
     rows, same = labelled_pairs("fit_shift", {"d": d}, pairs, labels)
     means = []
     for label, what in ((True, "one identity"), (False, "different identities")):
         first, second = different_rows("fit_shift", rows[same == label], what)
-        means.append(by_blocks(_cosine, on_host(d.mu, "fit_shift", "d"), first, second).mean())
+        means.append(by_blocks(_cosine, mu, first, second).mean())
     return float(sum(means) / 2)
 
 

@@ -14,16 +14,20 @@ from peaccel._utils.arrays import (
     KindT,
     Numpy,
     as_array,
+    as_numpy,
     cast,
     is_torch,
     namespace,
     quiet,
+    require_finite,
     require_same_kind,
+    widened,
 )
 from peaccel._utils.labels import plain
 from peaccel.distributions import VonMisesFisher
 from peaccel.distributions._numerics import double, ratio_dx
 from peaccel.distributions.checks import compute_dtype, order
+from peaccel.distributions.classes import is_readable, require_unit
 from peaccel.distributions.fuse import Groups, group_rows, group_sum, unit
 from peaccel.ops import bessel
 
@@ -100,6 +104,10 @@ def fit_vmf(z: Any, *, weights: Any = None, groups: ArrayLike | None = None, nam
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         raise ValueError(f"fit_vmf: z has shape {shape}, expected (N, D) with N >= 1 and D >= 2")
     xp = namespace(rows)
+    if is_readable(rows):
+        values = as_numpy(widened(rows))
+        require_finite("fit_vmf", "z", values)
+        require_unit("fit_vmf", "z", values)
     w = None
     if weights is not None:
         numbers = as_array(weights, "fit_vmf", "weights", like=rows)
@@ -122,8 +130,8 @@ def fit_vmf(z: Any, *, weights: Any = None, groups: ArrayLike | None = None, nam
     if groups is not None:
         r, spread = _with_pooled(r, spread, weight, w, of)
     kappa = _concentration(shape[1], r, spread)
-    found = VonMisesFisher(cast(mu, compute_dtype(rows)), cast(kappa, compute_dtype(rows)))
-    return (found, np.unique(plain("fit_vmf", "groups", groups))) if names else found
+    law = VonMisesFisher(cast(mu, compute_dtype(rows)), cast(kappa, compute_dtype(rows)))
+    return (law, np.unique(plain("fit_vmf", "groups", groups))) if names else law
 
 
 def _weighted_moments(z: Array, weights: Array | None, groups: Groups) -> tuple[Array, Array, Array]:

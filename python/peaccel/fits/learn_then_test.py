@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-import warnings
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, bounded, on_host
 from peaccel._utils.seeds import SEEDS, as_integer
+from peaccel._utils.warn import warn
 from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
 from peaccel.fits.answer_confidence import RankedAnswers
 from peaccel.fits.records import FalseMatchLimit, Selection, fewest
@@ -30,6 +30,11 @@ TIMES = 10
 STARTS_OF_MANY = (0.002, 0.1, 0.3)
 STARTS_OF_FEW = (0.125,)
 RANKS = 100  # how many ranks of a sequence are tested at most
+
+SUREST = 0.1
+"""The smallest share of answers whose risk tells how many labels are missing: of fewer it says little."""
+REACH = 100
+"""How many times as many labels as there are can perhaps be had."""
 
 
 def learn_then_test(
@@ -69,8 +74,8 @@ def learn_then_test(
     -------
     Selection
         ``s(confidence)`` says which answers to accept, ``s(ranking)`` takes the others away. Its threshold is inf where
-        nothing was refuted, as always with fewer than log(delta) / log(1 - alpha) classes; ``missing`` says how many
-        more it takes at least. ``pe.io.write_fit`` keeps it.
+        nothing was refuted, as always with fewer than log(delta) / log(1 - alpha) classes; ``missing`` says about how
+        many more it takes. ``pe.io.write_fit`` keeps it.
 
     Raises
     ------
@@ -126,21 +131,35 @@ def learn_then_test(
     >>> s([0.1, 0.9]).tolist()
     [False, True]
     """
-    owner = "learn_then_test"
+    return tested("learn_then_test", confidence, correct, classes, alpha, delta, seed)
+
+
+def tested(
+    owner: str,
+    confidence: ArrayLike | RankedAnswers,
+    correct: ArrayLike,
+    classes: ArrayLike,
+    alpha: float,
+    delta: float,
+    seed: int,
+    warned: bool = False,
+) -> Selection:
+    """The threshold of `learn_then_test`, called by an owner, who may have been told already of reversed scores."""
     seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
-    confidence, known = _of_ranking(owner, "confidence", confidence)
+    confidence, known = of_ranking(owner, "confidence", confidence)
     sure = checked_numbers(owner, "confidence", confidence, above="no answer was found, or no threshold accepts it")
     sure = bounded(sure, _dtype_of(confidence))
     wrong = ~flags(owner, "correct", correct, (len(sure),))
-    one = _one_of_each(owner, "classes", classes, len(sure), seed)
+    one = one_of_each(owner, "classes", classes, len(sure), seed)
     if len(one) < 2:
         raise ValueError(f"{owner}: classes name {len(one)} class, expected at least two")
     if wrong.all():
         right = "gallery_labels[ranking.ids[:, 0]] == labels"
         what = f"none of the {len(sure)} answers is right: expected correct of labels, not of rows, such as {right}"
-        warnings.warn(f"{owner}: {what}", UserWarning, stacklevel=2)
-    warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
+        warn(f"{owner}: {what}")
+    if not warned:
+        warn_if_reversed(owner, "confidences", sure[one], ~wrong[one])
     one = one[np.argsort(-sure[one], kind="stable")]
     falling, errors = sure[one], np.cumsum(wrong[one])
     alike = np.searchsorted(-falling, -falling, side="right")  # how many are at least as sure as each
@@ -155,7 +174,8 @@ def learn_then_test(
         else:
             level = 0.0
     if not deepest:
-        return Selection(math.inf, float(alpha), float(delta), len(one), 0, 0, **known)
+        missing = _missing(alike, errors[alike - 1], alpha, delta)
+        return Selection(math.inf, float(alpha), float(delta), len(one), 0, 0, missing, **known)
     threshold = float(falling[-1]) if deepest == len(one) else _above(falling[deepest], confidence)
     return Selection(threshold, float(alpha), float(delta), len(one), deepest, int(errors[deepest - 1]), **known)
 
@@ -231,10 +251,10 @@ def limit_false_matches(
     require_shares(owner, alpha=alpha, delta=delta)
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")
-    scores, known = _of_ranking(owner, "scores", scores)
+    scores, known = of_ranking(owner, "scores", scores)
     found = bounded(checked_numbers(owner, "scores", scores), _dtype_of(scores))
     if groups is not None and each == "one":
-        found = found[_one_of_each(owner, "groups", groups, len(found), seed)]
+        found = found[one_of_each(owner, "groups", groups, len(found), seed)]
     elif groups is not None:
         of = class_numbers(owner, "groups", groups, len(found))
         greatest = np.full(of.max() + 1, -math.inf)
@@ -245,6 +265,28 @@ def limit_false_matches(
     allowed = int(np.searchsorted(tails, delta, side="right")) - 1
     threshold = math.inf if allowed < 0 else _above(np.sort(found)[n - 1 - allowed], scores)
     return FalseMatchLimit(threshold, float(alpha), float(delta), n, max(allowed, 0), **known)
+
+
+def _missing(accepted: Array, wrong: Array, alpha: float, delta: float) -> int | None:
+    """About how many more answers it takes if others are like these; None where no number will do.
+
+    By Chernoff's bound k answers with a share r of wrong ones show that the risk is below alpha where
+    k KL(r, alpha) >= log(1 / delta), with KL the divergence of two coins. They are the surest of k / coverage.
+    """
+    number = len(accepted)
+    coverage, risk = accepted / number, wrong / accepted
+    coverage, risk = (x[(coverage >= SUREST) & (risk < alpha)] for x in (coverage, risk))
+    if not len(risk):
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.where(risk > 0, risk * np.log(risk / alpha), 0) + (1 - risk) * np.log((1 - risk) / (1 - alpha))
+        needed = float((math.log(1 / delta) / apart / coverage).min())
+    least = fewest(alpha, delta) - number
+    more = max(math.ceil(needed) - number, least if least > 0 else number / 4)  # these were not enough
+    if more > REACH * number:
+        return None
+    digits = 10 ** max(math.floor(math.log10(more)) - 1, 0)
+    return least if more == least else math.ceil(more / digits) * digits
 
 
 # -- ranks and levels --------------------------------------------------------------------------------------------------
@@ -301,7 +343,7 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 # -- what is given -----------------------------------------------------------------------------------------------------
 
 
-def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
+def of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
     """The best scores of a ranking, and what they are scores of; other numbers as they are."""
     if not hasattr(x, "scores"):
         return x, {}
@@ -311,7 +353,7 @@ def _of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
     return x.scores[:, 0], {} if score is None else {"score": score.fingerprint, "normalisation": x.normalisation}
 
 
-def _one_of_each(owner: str, name: str, classes: Array, length: int, seed: int) -> Array:
+def one_of_each(owner: str, name: str, classes: Array, length: int, seed: int) -> Array:
     """The row of one item of each class, drawn at random."""
     of = class_numbers(owner, name, classes, length)
     order = np.random.default_rng(seed).permutation(length)

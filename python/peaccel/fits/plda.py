@@ -14,6 +14,7 @@ from peaccel.distributions import Distribution, Normal
 from peaccel.distributions._numerics import double
 from peaccel.distributions.checks import compute_dtype
 from peaccel.distributions.fuse import unit
+from peaccel.fits.saved_fit import SavedFit
 from peaccel.scores import Score, llr
 
 __all__ = ["Plda"]
@@ -23,7 +24,7 @@ ORTHOGONAL = 1e-12  # cosine between directions up to which rounding alone moved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plda:
+class Plda(SavedFit, kind="plda"):
     """The two-covariance model, as `fit_plda` or `pe.io.read_plda` finds it.
 
     An item is ``mean + y + e``, with a position y of its class drawn from N(0, B) and e from N(0, W). Directions that
@@ -67,7 +68,9 @@ class Plda:
 
     def __post_init__(self) -> None:
         for name in ("means", "matrices"):
-            rows = tuple(_float64(f"{name}[{i}]", x) for i, x in enumerate(getattr(self, name)))
+            value = getattr(self, name)
+            steps = value if isinstance(value, (tuple, list)) else ()
+            rows = tuple(_float64(f"{name}[{i}]", x) for i, x in enumerate(steps))
             object.__setattr__(self, name, rows)
         object.__setattr__(self, "psi", _float64("psi", self.psi))
         if not len(self.means) == len(self.matrices) > 0:
@@ -169,7 +172,10 @@ def _like(x: Array, like: Array) -> Array:
 
 
 def _float64(name: str, x: Any) -> Numpy:
-    found = on_host(x, "Plda", name)
+    try:
+        found = on_host(x, "Plda", name)
+    except ValueError:
+        raise ValueError(f"Plda: {name} has rows of different lengths, expected finite numbers") from None
     if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
         raise ValueError(f"Plda: {name} are of dtype {found.dtype} or not finite, expected finite numbers")
     return found.astype(np.float64)

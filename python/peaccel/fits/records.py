@@ -3,6 +3,7 @@ both sides, the probability of a match, a threshold of confidence."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, overload
@@ -13,7 +14,9 @@ from numpy.typing import ArrayLike
 from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, cast, dtype_name, is_torch, namespace, on_host, quiet
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double
+from peaccel.distributions.checks import require_shares
 from peaccel.fits.answer_confidence import ANSWER_CONFIDENCES, RankedAnswers, answer_confidence
+from peaccel.fits.saved_fit import SavedFit, refused, require_numbers
 from peaccel.scores import Score
 
 __all__ = [
@@ -62,8 +65,9 @@ class Prior(NamedTuple, Generic[ArrayT]):
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Correction of uncertainties that `calibrate` fits. Called on a distribution it returns the corrected one.
+class Calibration(SavedFit, kind="calibration"):
+    """Correction of uncertainties that `calibrate_variance` fits. Called on a distribution it returns the corrected
+    one.
 
     Attributes
     ----------
@@ -88,6 +92,11 @@ class Calibration:
     of: str
     mean: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        require_numbers(self, "a", "b", least=0)
+        require_numbers(self, "mean")
+        _require_word(self, "of", "Normal", "VonMisesFisher")
+
     @quiet
     def __call__(self, d: D) -> D:
         """The items of d, in their dtype, with their uncertainty corrected; differentiable in torch.
@@ -100,18 +109,18 @@ class Calibration:
             d has another dimension than the mean.
         """
         if type(d).__name__ != self.of:
-            raise TypeError(f"calibrate: fitted on {self.of}, cannot be applied to {type(d).__name__}")
+            raise TypeError(f"calibrate_variance: fitted on {self.of}, cannot be applied to {type(d).__name__}")
         mu, spread = d.arrays
         if self.mean:
             if len(self.mean) != d.dim:
-                raise ValueError(f"calibrate: fitted on {len(self.mean)} dimensions, cannot be applied to {d.dim}")
+                raise ValueError(f"calibrate_variance: fitted on {len(self.mean)} dimensions, not on {d.dim}")
             mu = mu - (mu.new_tensor(self.mean) if is_torch(mu) else np.asarray(self.mean, mu.dtype))
         corrected = self.a * spread + self.b
         return type(d)(*[mu, corrected.to(mu.dtype) if is_torch(mu) else corrected.astype(mu.dtype, copy=False)])
 
 
 @dataclass(frozen=True)
-class Centre:
+class Centre(SavedFit, kind="centre"):
     """The means of both sides of searches, as `fit_centre` finds them, to be subtracted from their items.
 
     Attributes
@@ -131,6 +140,21 @@ class Centre:
     query_mean: tuple[float, ...]
     gallery_mean: tuple[float, ...]
     matrix: tuple[tuple[float, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        require_numbers(self, "query_mean", "gallery_mean")
+        _require_length(self, "gallery_mean", "query_mean")
+        if self.matrix == ():
+            return
+        try:
+            matrix = np.asarray(self.matrix, np.float64)
+        except (TypeError, ValueError):  # words, or rows of different lengths
+            matrix = np.full((1, 1), np.nan)
+        expected = (len(self.query_mean),) * 2
+        if not np.isfinite(matrix).all():
+            raise refused(self, "matrix", self.matrix, f"finite numbers {expected}")
+        if matrix.shape != expected:
+            raise ValueError(f"Centre: matrix has shape {matrix.shape}, expected {expected} like query_mean")
 
     def of_queries(self, d: D) -> D:
         """The queries less their mean, in their dtype; differentiable in torch.
@@ -161,13 +185,31 @@ class Centre:
         return type(d)(cast(left, dtype_name(mu)), *uncertainty)
 
 
+def _require_word(fit: SavedFit, name: str, *words: str) -> None:
+    if getattr(fit, name) not in words:
+        raise refused(fit, name, getattr(fit, name), " or ".join(map(repr, words)))
+
+
+def _require_counts(fit: SavedFit, *names: str) -> None:
+    for name in names:
+        value = getattr(fit, name)
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
+            raise refused(fit, name, value, "an integer >= 0")
+
+
+def _require_length(fit: SavedFit, name: str, like: str) -> None:
+    found, expected = len(getattr(fit, name)), len(getattr(fit, like))
+    if found != expected:
+        raise ValueError(f"{type(fit).__name__}: {name} has {found} numbers, expected {expected} like {like}")
+
+
 def _like(x: tuple[Any, ...], like: Any) -> Any:
     """Numbers in float64, as the kind of array that `like` is, on its device."""
     return like.new_tensor(x, dtype=namespace(like).float64) if is_torch(like) else np.asarray(x, np.float64)
 
 
 @dataclass(frozen=True)
-class LogisticProbability:
+class LogisticProbability(SavedFit, kind="logistic"):
     """The probability of a match as `fit_match_probability` finds it, 1 / (1 + exp(-(bias + weights . inputs))).
 
     Attributes
@@ -176,32 +218,53 @@ class LogisticProbability:
         A number.
     weights
         The weights of the score and, after it, of each confidence.
+    prior
+        The share of the fitted pairs that match.
 
     Examples
     --------
     >>> p = pe.LogisticProbability(bias=-1.0, weights=(2.0,))
     >>> p([0.0, 0.5, 1.0]).round(2).tolist()
     [0.27, 0.5, 0.73]
+
+    Half of the fitted pairs match. Where one of a hundred does, the same scores mean less:
+
+    >>> p([0.0, 0.5, 1.0], prior=0.01).round(3).tolist()
+    [0.004, 0.01, 0.027]
     """
 
     bias: float
     weights: tuple[float, ...]
+    prior: float = 0.5
+
+    def __post_init__(self) -> None:
+        require_numbers(self, "bias", "weights")
+        require_shares(type(self).__name__, prior=self.prior)
 
     @quiet
-    def __call__(self, scores: Any, *confidences: Any) -> Numpy:
+    def __call__(self, scores: Any, *confidences: Any, prior: float | None = None) -> Numpy:
         """Probabilities, float64, of scores of any shape, and as many confidences as were fitted, which broadcast.
+
+        ``prior`` is the share of pairs that match where the scores come from, by default that of the fitted pairs.
 
         Raises
         ------
         ValueError
-            Other inputs than were fitted, in number, or shapes that do not broadcast.
+            Other inputs than were fitted, in number, or shapes that do not broadcast; a prior outside (0, 1).
         """
+        return _probability(self._log_odds(scores, *confidences) + _moved(self.prior, prior))
+
+    @quiet
+    def log_likelihood_ratio(self, scores: Any, *confidences: Any) -> Numpy:
+        """The logarithm of how much likelier a match has these scores than another pair, at any share of matches."""
+        return self._log_odds(scores, *confidences) - _log_odds_of(self.prior)
+
+    def _log_odds(self, scores: Any, *confidences: Any) -> Numpy:
         if 1 + len(confidences) != len(self.weights):
             expected = f"{len(self.weights) - 1} confidences beside scores"
             raise ValueError(f"fit_match_probability: fitted with {expected}, got {len(confidences)}")
         inputs = (_numbers(x) for x in (scores, *confidences))
-        logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
-        return np.exp(-np.logaddexp(0, -logit))  # a form that never overflows
+        return np.asarray(self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True)))
 
     def __str__(self) -> str:
         """The formula."""
@@ -211,7 +274,7 @@ class LogisticProbability:
 
 
 @dataclass(frozen=True)
-class IsotonicProbability:
+class IsotonicProbability(SavedFit, kind="isotonic"):
     """The probability of a match as `fit_match_probability` finds it: it rises with the score, by straight lines
     between points, and is that of the first or last point beyond them.
 
@@ -221,6 +284,8 @@ class IsotonicProbability:
         The scores of the points, rising.
     probabilities
         The probabilities of the points, never falling.
+    prior
+        The share of the fitted pairs that match.
 
     Examples
     --------
@@ -231,15 +296,57 @@ class IsotonicProbability:
 
     scores: tuple[float, ...]
     probabilities: tuple[float, ...]
+    prior: float = 0.5
 
-    def __call__(self, scores: Any) -> Numpy:
-        """Probabilities, float64, of scores of any shape."""
-        return np.asarray(np.interp(_numbers(scores), self.scores, self.probabilities))
+    def __post_init__(self) -> None:
+        require_numbers(self, "scores")
+        require_numbers(self, "probabilities", least=0, most=1)
+        require_shares(type(self).__name__, prior=self.prior)
+        _require_length(self, "probabilities", "scores")
+        if not self.scores or any(x >= y for x, y in itertools.pairwise(self.scores)):
+            raise refused(self, "scores", self.scores, "rising numbers")
+        if any(x > y for x, y in itertools.pairwise(self.probabilities)):
+            raise refused(self, "probabilities", self.probabilities, "numbers that never fall")
+
+    @quiet
+    def __call__(self, scores: Any, *, prior: float | None = None) -> Numpy:
+        """Probabilities, float64, of scores of any shape.
+
+        ``prior`` is the share of pairs that match where the scores come from, by default that of the fitted pairs;
+        ValueError where it is not in (0, 1).
+        """
+        found = np.asarray(np.interp(_numbers(scores), self.scores, self.probabilities))
+        return found if prior is None else _probability(_log_odds_of(found) + _moved(self.prior, prior))
+
+    @quiet
+    def log_likelihood_ratio(self, scores: Any) -> Numpy:
+        """The logarithm of how much likelier a match has these scores than another pair, at any share of matches.
+
+        It is infinite where all fitted pairs are of one kind.
+        """
+        found = np.interp(_numbers(scores), self.scores, self.probabilities)
+        return np.asarray(_log_odds_of(found) - _log_odds_of(self.prior))
 
     def __str__(self) -> str:
         """From where to where it rises."""
         ends = (f"{p:.6g} at a score of {s:.6g}" for p, s in ((self.probabilities[i], self.scores[i]) for i in (0, -1)))
         return f"the probability of a match rises from {' to '.join(ends)}, by {len(self.scores)} points"
+
+
+def _log_odds_of(probability: Any) -> Any:
+    return np.log(probability) - np.log1p(-np.asarray(probability))
+
+
+def _probability(log_odds: Numpy) -> Numpy:
+    return np.exp(-np.logaddexp(0, -log_odds))  # a form that never overflows
+
+
+def _moved(fitted: float, prior: float | None) -> float:
+    """The summand of log odds where this share of pairs matches, in place of that of the fitted pairs."""
+    if prior is None:
+        return 0.0
+    require_shares("fit_match_probability", prior=prior)
+    return float(_log_odds_of(prior) - _log_odds_of(fitted))
 
 
 def fewest(alpha: float, delta: float) -> int:
@@ -248,7 +355,7 @@ def fewest(alpha: float, delta: float) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Threshold:
+class Threshold(SavedFit, kind="threshold"):
     """Acceptance from a threshold on: of values, or of the answers of a ranking.
 
     Attributes
@@ -289,6 +396,19 @@ class Threshold:
     applied: str = ""
     fitted_on: str = ""
     threshold: float
+
+    def __post_init__(self) -> None:
+        require_numbers(self, "threshold", infinite=True)
+        require_numbers(self, "weights")
+        _require_counts(self, "dim")
+        _require_word(self, "of", "answers", "pairs")
+        _require_word(self, "confidence", *ANSWER_CONFIDENCES, "probability")
+        for name in ("score", "normalisation", "applied", "fitted_on"):
+            if not isinstance(getattr(self, name), str):
+                raise refused(self, name, getattr(self, name), "text")
+        if len(self.weights) not in ((3, 4) if self.confidence == "probability" else (0,)):
+            expected = "3 or 4 of a probability, and none of other confidences"
+            raise refused(self, "weights", self.weights, f"numbers, {expected}")
 
     @overload
     def __call__(self, values: R, labels: ArrayLike | None = None) -> R: ...
@@ -422,7 +542,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Selection(Threshold):
+class Selection(Threshold, kind="selection"):
     """Which answers to accept, as `learn_then_test` finds it: those at least as confident as a threshold.
 
     Attributes
@@ -437,6 +557,9 @@ class Selection(Threshold):
         How many answers, one of a class, the threshold was tested on.
     accepted, wrong
         How many of these it accepts, and how many of the accepted are wrong.
+    missing
+        Where nothing is accepted: about how many more classes it takes if others are like these. None: no number of
+        labels will do.
 
     Examples
     --------
@@ -453,17 +576,18 @@ class Selection(Threshold):
     number: int
     accepted: int
     wrong: int
+    missing: int | None = 0
 
-    @property
-    def missing(self) -> int:
-        """How many more classes it takes to promise anything, even where all answers are right."""
-        return max(0, fewest(self.alpha, self.delta) - self.number)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_shares(type(self).__name__, alpha=self.alpha, delta=self.delta)
+        _require_counts(self, "number", "accepted", "wrong", *(() if self.missing is None else ("missing",)))
 
     def __str__(self) -> str:
         """A sentence of what is promised."""
         promise = f"at most {100 * self.alpha:g} % of them are wrong, with a certainty of {100 * (1 - self.delta):g} %"
         if np.isinf(self.threshold):
-            more = f"; it takes at least {self.missing} more" if self.missing else ""
+            more = f"; about {self.missing} more may do, if they are like these" if self.missing else ""
             none = f"of {self.number} labelled ones none could be shown to be such that {promise}"
             return f"accept no {self.of}: {none}{more}"
         share = f"{self.accepted} of {self.number} labelled {self.of}, {self.wrong} of them wrong"
@@ -473,7 +597,7 @@ class Selection(Threshold):
 
 
 @dataclass(frozen=True)
-class FalseMatchLimit(Threshold):
+class FalseMatchLimit(Threshold, kind="false_match_limit"):
     """From which score on to return matches, as `limit_false_matches` finds it.
 
     Attributes
@@ -504,6 +628,11 @@ class FalseMatchLimit(Threshold):
     number: int
     allowed: int
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_shares(type(self).__name__, alpha=self.alpha, delta=self.delta)
+        _require_counts(self, "number", "allowed")
+
     @property
     def missing(self) -> int:
         """How many more searches it takes to promise anything."""
@@ -524,7 +653,7 @@ class FalseMatchLimit(Threshold):
 
 
 @dataclass(frozen=True)
-class ConformalSets:
+class ConformalSets(SavedFit, kind="conformal_sets"):
     """How far behind the best score answers are still given, as `conformal_sets` finds it.
 
     Attributes
@@ -549,6 +678,12 @@ class ConformalSets:
     alpha: float
     classes: int
     of: str
+
+    def __post_init__(self) -> None:
+        require_numbers(self, "gap", least=0, infinite=True)
+        require_shares(type(self).__name__, alpha=self.alpha)
+        _require_counts(self, "classes")
+        _require_word(self, "of", "answerable", "all")
 
     def __call__(self, ranking: R) -> R:
         """The ranking with id -1 and score -inf in place of what is further from the best of its query."""

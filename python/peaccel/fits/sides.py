@@ -29,16 +29,18 @@ def calibrate_sides(queries: Distribution, gallery: Distribution, rows: Array) -
     [[p + s, p], [p, p + t]] in each dimension: s = a var + b of the query, t = a' var' + b' of the gallery item, p the
     variance of the prior. p is the mean of x y, by dimension; a, b, a' and b', >= 0, are the likeliest.
     """
-    pairs = _centred("calibrate", {"queries": queries, "gallery": gallery}, rows.T)
+    pairs = _centred("calibrate_variance", {"queries": queries, "gallery": gallery}, rows.T)
     xx, xy, yy, v, w = pairs.means()
     typical = v.mean(), w.mean()
     least = np.min([(of_query.min(), of_item.min()) for *_, of_query, of_item in pairs], 0)
     for name, value, low in zip(("queries", "gallery"), typical, least, strict=True):
         if not (0 < value < np.inf and low >= 0):
-            raise ValueError(f"calibrate: var of {name} in the same pairs must be finite, >= 0 and not all 0")
+            raise ValueError(f"calibrate_variance: var of {name} in the same pairs must be finite, >= 0 and not all 0")
     square = (xx - 2 * xy + yy).mean()
     if not 0 < square < np.inf:
-        raise ValueError("calibrate: mu of the same pairs must be finite and not all equal: no scale is the likeliest")
+        raise ValueError(
+            "calibrate_variance: mu of the same pairs must be finite and not all equal: no scale is likeliest"
+        )
     prior = np.maximum(xy, 0)
     # The start follows E x (x - y) = s and E y (y - x) = t, half of each as a factor and half as an offset.
     start = np.repeat(np.maximum([(xx - xy).mean(), (yy - xy).mean()], square / 1000), 2) / 2

@@ -12,35 +12,77 @@ from numpy.typing import NDArray
 from peaccel._utils import npy_files
 from peaccel._utils.arrays import bfloat16, is_torch, on_host
 from peaccel._utils.atomic_files import PathLike, aside, check_output, check_suffix
-from peaccel._utils.table_paths import TABLES, is_table
+from peaccel._utils.reading import named, reading
+from peaccel._utils.table_paths import TABLES, file_of, is_table, name_in
 from peaccel.io._arrow_columns import column_of_file
 from peaccel.io._arrow_sources import arrow
 
-__all__ = ["SEVERAL", "existing", "present", "read", "text_rows", "write", "write_table", "write_text"]
+__all__ = [
+    "SEVERAL",
+    "existing",
+    "load",
+    "names_in",
+    "present",
+    "read",
+    "read_array",
+    "text_rows",
+    "write",
+    "write_table",
+    "write_text",
+]
 
 SEVERAL = (".npz", ".safetensors")  # suffixes of files with more than one array
 
 
 def read(path: PathLike, required: tuple[str, ...], one_of: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
-    """The arrays of a file, in native byte order, if it has the required keys and at most one of the others.
+    """The required arrays of a file and one of the others if it is there, in native byte order.
 
-    A single required array may be a column of a table, "faces.parquet:label", or its column of that name.
+    What else the file holds is not read.
     """
-    if len(required) == 1 and not one_of and is_table(path):
-        return {required[0]: column_of_file(path, required[0])}
-    arrays = _load(
-        existing(path, (".npz", ".npy", ".safetensors", *TABLES) if len(required) == 1 else SEVERAL), required
-    )
-    expected = " and ".join(required) + (f" and at most one of {', '.join(one_of)}" if one_of else "")
-    found = f"found {', '.join(sorted(arrays)) or 'none'}; expected {expected}"
+    path = existing(path, SEVERAL)
+    names = names_in(path)
     for key in required:
-        if key not in arrays:
-            raise ValueError(f"{path}: key {key} is missing, {found}")
-    for key in arrays:
-        if key not in required + one_of:
-            raise ValueError(f"{path}: unknown key {key}, {found}")
-    if len(arrays) > len(required) + 1:
-        raise ValueError(f"{path}: too many keys, {found}")
+        if key not in names:
+            expected = " and ".join(required) + (f" and at most one of {', '.join(one_of)}" if one_of else "")
+            raise ValueError(f"{path}: key {key} is missing, found {named(sorted(names))}; expected {expected}")
+    return load(path, [*required, *(key for key in one_of if key in names)])
+
+
+def read_array(path: PathLike, *names: str) -> NDArray[Any]:
+    """The array of an .npy file, or that of others, tables too, under the name behind the path or the first of these.
+
+    "faces.parquet:label" and "faces.npz:label" name it.
+    """
+    if is_table(path):
+        return column_of_file(path, *names)
+    file = existing(file_of(path), (".npz", ".npy", ".safetensors", *TABLES))
+    found = names_in(file)
+    key = "" if file.suffix == ".npy" else name_in(path, names, found)
+    if key not in found:
+        raise ValueError(f"{path}: key {key} is missing, found {named(sorted(found))}; or name it: {file}:NAME")
+    return load(file, [key])[key]
+
+
+def names_in(path: Path) -> tuple[str, ...]:
+    """The names of a file's arrays; an empty one for an .npy file."""
+    if path.suffix != ".safetensors":
+        return npy_files.names_in(path)
+    with reading(path), _safetensors().safe_open(path, framework="numpy") as tensors:
+        return tuple(tensors.keys())
+
+
+def load(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Arrays of a file that are there, in native byte order."""
+    if path.suffix == ".safetensors":
+        arrays = dict[str, Any]()
+        with reading(path), _safetensors().safe_open(path, framework="numpy") as tensors:
+            for key in names:
+                with reading(path, f"key {key} "):
+                    if tensors.get_slice(key).get_dtype() == "BF16":
+                        bfloat16()  # registers the dtype with numpy
+                    arrays[key] = tensors.get_tensor(key)
+    else:
+        arrays = npy_files.load(path, names)
     return {key: x.astype(x.dtype.newbyteorder("="), copy=False) for key, x in arrays.items()}
 
 
@@ -64,33 +106,10 @@ def present(path: PathLike) -> Path:
 
 def text_rows(path: PathLike) -> Iterator[tuple[int, list[str]]]:
     """The number of each line of a text file that is not empty, from 1, and its words, apart by spaces or tabs."""
-    try:
-        with present(path).open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if words := line.split():
-                    yield number, words
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: cannot be read as text ({error})") from None
-
-
-def _load(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
-    """All arrays of the file; that of an .npy file counts as the required one."""
-    if path.suffix != ".safetensors":
-        return {key or required[0]: x for key, x in npy_files.load(path).items()}
-    safetensors, arrays, key = _safetensors(), {}, ""
-    try:
-        with safetensors.safe_open(path, framework="numpy") as tensors:
-            for key in tensors.keys():  # noqa: SIM118  (it is no dict)
-                if tensors.get_slice(key).get_dtype() == "BF16":
-                    bfloat16()  # registers the dtype with numpy
-                arrays[key] = tensors.get_tensor(key)
-        return arrays
-    except ImportError as error:
-        raise ImportError(f"{path}: {error}") from None
-    except Exception as error:  # SafetensorError, MemoryError, TypeError of a dtype that numpy has not, ...
-        at = f"key {key} " if key else ""
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: {at}cannot be read, truncated or damaged? ({reason})") from None
+    with reading(path), present(path).open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            if words := line.split():
+                yield number, words
 
 
 def write(path: PathLike, suffixes: Sequence[str], arrays: Mapping[str, Any]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
-from peaccel._utils.table_paths import columns_in
-from peaccel.io._arrow_sources import TableSource, arrow, opened_file
+from peaccel._utils.reading import named, strings_of
+from peaccel._utils.table_paths import name_in
+from peaccel.io._arrow_sources import arrow, opened_file
 
 __all__ = ["COMMON", "column_of", "column_of_file", "ids_of", "is_common", "numbers_of", "require_column"]
 
@@ -27,15 +29,15 @@ FEW_ROWS = 1024  # chunks of fewer cost more than a copy of them
 def numbers_of(owner: str, table: Any, name: str, first: int = 0, numbers: bool = False) -> NDArray[Any]:
     """[N, D], or with `numbers` perhaps [N]: a column of lists of one length, or of numbers, of floating-point numbers.
 
-    A column of one chunk is not copied: the array, which cannot be written to, lies in Arrow's memory. Errors count
-    rows from `first`.
+    A column of one chunk is not copied: the array, which cannot be written to, lies in Arrow's memory. What is null
+    becomes NaN. Errors count rows from `first`.
     """
     column = _decoded(table.column(name))
     if _kind(column) not in FLOATS or not (numbers or _is_list(column)):
         numbers_too = ", or such numbers" if numbers else ""
         expected = f"lists of float16, float32 or float64{numbers_too}"
         raise ValueError(f"{owner}: column {name} is {column.type}, expected {expected}")
-    return _values(owner, name, column, first)
+    return _values(owner, name, column, first, nulls=True)
 
 
 def ids_of(owner: str, table: Any, name: str, first: int = 0) -> NDArray[Any]:
@@ -49,21 +51,22 @@ def ids_of(owner: str, table: Any, name: str, first: int = 0) -> NDArray[Any]:
     return values if values.dtype.kind == "U" else values.astype(np.int64, copy=False)
 
 
-def column_of_file(path: PathLike, name: str) -> NDArray[Any]:
-    """[N] or [N, D] numbers, booleans or strings: the column that the path names, or that of this name."""
-    source, name = opened_file(path), columns_in(path) or name
-    require_column(f"{path}", source, name)
+def column_of_file(path: PathLike, *names: str) -> NDArray[Any]:
+    """[N] or [N, D] numbers, booleans or strings: the column that the path names, or the first of these names."""
+    source = opened_file(path)
+    name = name_in(path, names, source.names)
+    require_column(f"{path}", source.names, name)
     column = _decoded(source.table([name]).column(name))
     if _kind(column) not in (*FLOATS, *INTEGERS, *STRINGS, "bool"):
         raise ValueError(f"{path}: column {name} is {column.type}, expected numbers, booleans or strings, or lists")
     return _values(f"{path}", name, column, 0)
 
 
-def require_column(owner: str, source: TableSource, name: str) -> None:
+def require_column(owner: str, names: Sequence[str], name: str) -> None:
     """Refuse a column that is not there, or more than once."""
-    if source.names.count(name) != 1:
-        what = "is missing" if name not in source.names else "is there twice"
-        raise ValueError(f"{owner}: column {name} {what}, found {', '.join(map(str, source.names)) or 'none'}")
+    if names.count(name) != 1:
+        what = "is missing" if name not in names else "is there twice"
+        raise ValueError(f"{owner}: column {name} {what}, found {named(names)}")
 
 
 def is_common(schema: Any, name: str) -> bool:
@@ -121,34 +124,44 @@ def _kind(column: Any) -> str:
     return str(column.type.value_type if _is_list(column) else column.type)
 
 
-def _values(owner: str, name: str, column: Any, first: int) -> NDArray[Any]:
-    """The values of a column, in which none is missing, as [N] or, where they are in lists, [N, D]."""
+def _values(owner: str, name: str, column: Any, first: int, nulls: bool = False) -> NDArray[Any]:
+    """The values of a column as [N] or, where they are in lists, [N, D]; what is null is refused, or becomes NaN."""
     listed, kind = _is_list(column), _kind(column)
     width = _width(owner, name, column) if listed else 1
     parts, row = [], first
     for chunk in column.chunks:
         if len(chunk):
-            _require_filled(owner, name, chunk, row)
-            flat = _flat(owner, name, chunk, width, row) if listed else chunk
-            parts.append(_strings(owner, name, flat, width, row) if kind in STRINGS else _numbers(flat))
+            if not nulls:
+                _require_filled(owner, name, chunk, row)
+            flat = _flat(owner, name, chunk, width, row, nulls) if listed else chunk
+            values = _strings(owner, name, flat, width, row) if kind in STRINGS else _numbers(flat)
+            if listed and chunk.null_count:
+                filled = np.full((len(chunk), width), np.nan, values.dtype)
+                filled[~_is_null(chunk)] = values.reshape(-1, width)
+                values = filled.reshape(-1)
+            parts.append(values)
             row += len(chunk)
     if len(parts) != 1:
         element = column.type.value_type if listed else column.type
         parts = [np.concatenate([np.empty(0, str if kind in STRINGS else element.to_pandas_dtype()), *parts])]
-    values: NDArray[Any] = parts[0]
-    return values.reshape(len(column), width) if listed else values
+    found: NDArray[Any] = parts[0]
+    return found.reshape(len(column), width) if listed else found
 
 
 def _numbers(flat: Any) -> NDArray[Any]:
-    values: NDArray[Any] = flat.to_numpy(zero_copy_only=str(flat.type) != "bool")
+    values: NDArray[Any] = flat.to_numpy(zero_copy_only=str(flat.type) != "bool" and not flat.null_count)
     return values
+
+
+def _is_null(x: Any) -> NDArray[np.bool_]:
+    return np.asarray(x.is_null().to_numpy(zero_copy_only=False))
 
 
 def _strings(owner: str, name: str, flat: Any, width: int, row: int) -> NDArray[Any]:
     strings = flat.to_pylist()
     if cut := [i for i, x in enumerate(strings) if x.endswith("\0")]:  # which numpy would cut
         raise ValueError(f"{owner}: column {name} ends in a zero character in row {row + cut[0] // width}")
-    return np.array(strings, str)
+    return strings_of(owner, f"column {name}", strings, flat.nbytes)
 
 
 def _width(owner: str, name: str, column: Any) -> int:
@@ -161,21 +174,20 @@ def _width(owner: str, name: str, column: Any) -> int:
     raise ValueError(f"{owner}: column {name} is {column.type} without rows, so that nothing tells how long lists are")
 
 
-def _flat(owner: str, name: str, chunk: Any, width: int, row: int) -> Any:
+def _flat(owner: str, name: str, chunk: Any, width: int, row: int, nulls: bool) -> Any:
     """The numbers of a chunk's lists, one list after another; lists that are sliced away or null are not among them."""
     flat = chunk.flatten()
     if not hasattr(chunk.type, "list_size"):
-        found = arrow().compute.list_value_length(chunk).to_numpy()
+        found = arrow().compute.list_value_length(chunk).fill_null(width).to_numpy(zero_copy_only=False)
         if len(other := np.flatnonzero(found != width)):
             what = f"{found[other[0]]} numbers in row {row + other[0]}, expected {width} as in the first row"
             raise ValueError(f"{owner}: column {name} has {what}")
-    if flat.null_count:
-        place = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False)))
+    if flat.null_count and not nulls:
+        place = int(np.argmax(_is_null(flat)))
         raise ValueError(f"{owner}: column {name} holds null in row {row + place // width}, expected numbers")
     return flat
 
 
 def _require_filled(owner: str, name: str, chunk: Any, row: int) -> None:
     if chunk.null_count:
-        place = int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
-        raise ValueError(f"{owner}: column {name} is null in row {row + place}")
+        raise ValueError(f"{owner}: column {name} is null in row {row + int(np.argmax(_is_null(chunk)))}")

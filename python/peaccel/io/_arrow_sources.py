@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peaccel._utils.atomic_files import PathLike, check_suffix
+from peaccel._utils.reading import reading, require_proportion
 from peaccel._utils.table_paths import TABLES, file_of
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 else:
     Table = object  # pyarrow is imported when it is used
 
-__all__ = ["Table", "TableSource", "arrow", "in_blocks", "opened", "opened_file"]
+__all__ = ["Table", "TableSource", "arrow", "in_blocks", "opened", "opened_file", "texts_in"]
 
 
 READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}  # 16 and 4, the defaults, hold gigabytes of wide rows
@@ -92,7 +93,7 @@ def opened(owner: str, source: Any) -> TableSource:
 
 
 def opened_file(path: PathLike) -> TableSource:
-    """The table in a .parquet, .arrow or .feather file, in a folder of .parquet files, or of a .lance dataset.
+    """The table in a .parquet, .arrow, .feather, .csv or .jsonl file, a folder of .parquet files or a .lance dataset.
 
     Columns that the path names are for the caller.
     """
@@ -100,28 +101,73 @@ def opened_file(path: PathLike) -> TableSource:
     check_suffix(path, TABLES)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    pa = arrow(f"{path}: {path.suffix} files")
-    with _whole(path):
-        if path.suffix == ".parquet":
-            found = pa.dataset.dataset(path, format="parquet")
-        else:
-            found = _lance(path) if path.suffix == ".lance" else _in_file(path)
+    arrow(f"{path}: {path.suffix} files")
+    with reading(path):
+        found = FILES[path.suffix](path)
         source = opened(str(path), found)
 
     # What is read is validated, or offsets of strings and lists beyond the file would be followed.
     def table(columns: Sequence[str]) -> Any:
-        with _whole(path):
-            found = source.table(columns)
-            found.validate(full=True)
-            return found
+        with reading(path):
+            size = sum(x.stat().st_size for x in (path.rglob("*") if path.is_dir() else [path]))
+            if hasattr(found, "count_rows"):  # a few bytes may say that one value fills any number of rows
+                count = found.count_rows()
+                asked = count * sum(_least_bytes(found.schema.field(name).type) for name in columns)
+                require_proportion(path, f"a table of {count:,} rows", asked, size)
+            strings = []
+            if path.suffix == ".parquet":
+                strings = [name for name in columns if str(found.schema.field(name).type) in ("string", "large_string")]
+            chosen = source.table([name for name in columns if name not in strings])
+            chosen = _with_strings(path, chosen, strings, size).select(list(columns)) if strings else chosen
+            chosen.validate(full=True)
+            return chosen
 
     def batches(columns: Sequence[str], rows: int) -> Iterator[Any]:
-        with _whole(path):
+        with reading(path):
             for batch in source.batches(columns, rows):
                 batch.validate(full=True)
                 yield batch
 
     return source._replace(table=table, batches=batches)
+
+
+def _least_bytes(type: Any) -> int:
+    """How many bytes a row of a column takes at least."""
+    if hasattr(type, "list_size"):
+        return int(type.list_size) * _least_bytes(type.value_type)
+    try:
+        return int(type.bit_width // 8)
+    except ValueError:  # its rows differ in size
+        return 4
+
+
+ORDINARY = bytes(x for x in range(32, 256) if chr(x) not in '"\x7f') + b"\n"
+
+
+def texts_in(content: bytes, delimiter: str, count: int, skip: int) -> list[Any] | None:
+    """The columns of texts in lines of so many, below those to skip, as Arrow's strings; None without pyarrow.
+
+    None too where anything is out of the ordinary, such as quotes, control characters or lines of another number of
+    texts: a loop reads these, or says what is wrong.
+    """
+    if content.translate(None, ORDINARY + delimiter.encode()):
+        return None
+    try:
+        from pyarrow import csv
+    except ImportError:
+        return None
+    names = [str(place) for place in range(count)]
+    texts = dict.fromkeys(names, arrow().string())
+    try:
+        table = csv.read_csv(
+            arrow().py_buffer(content),
+            read_options=csv.ReadOptions(column_names=names, skip_rows=skip),
+            parse_options=csv.ParseOptions(delimiter=delimiter, quote_char=False),
+            convert_options=csv.ConvertOptions(column_types=texts),
+        )
+    except (arrow().ArrowException, ValueError):
+        return None
+    return list(table.columns)
 
 
 def in_blocks(batches: Iterable[Any], rows: int) -> Iterator[Any]:
@@ -141,21 +187,28 @@ def in_blocks(batches: Iterable[Any], rows: int) -> Iterator[Any]:
         yield table.from_batches(held)
 
 
-@contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """Turn the errors of readers, which are of many kinds, into one."""
-    try:
-        yield
-    except (arrow().ArrowException, OSError, RuntimeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: cannot be read, truncated or damaged? ({reason})") from None
+def _parquet(path: Path, strings: Sequence[str] = ()) -> Any:
+    """The table of a .parquet file, some of whose columns of strings have each value once."""
+    format = arrow().dataset.ParquetFileFormat(dictionary_columns=set(strings))
+    return arrow().dataset.dataset(path, format=format)
+
+
+def _with_strings(path: Path, table: Any, names: Sequence[str], size: int) -> Any:
+    """A table of a .parquet file of so many bytes and these columns of strings, whose lengths are looked at before."""
+    pa = arrow()
+    for name, column in zip(names, _parquet(path, names).to_table(columns=list(names)).columns, strict=True):
+        lengths = (pa.compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
+        asked = sum(pa.compute.sum(x).as_py() or 0 for x in lengths)
+        require_proportion(path, f"column {name} of {len(column):,} strings", asked, size)
+        table = table.append_column(name, column.cast(column.type.value_type))
+    return table
 
 
 def _lance(path: Path) -> Any:
     try:
         import lance
     except ImportError:
-        raise ImportError(f"{path}: .lance datasets need pylance: pip install pylance") from None
+        raise ImportError(".lance datasets need pylance: pip install pylance") from None
     return lance.dataset(path)
 
 
@@ -166,6 +219,48 @@ def _in_file(path: Path) -> Any:
     is_file = memory.read(6) == b"ARROW1"
     memory.seek(0)
     return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(memory).read_all()
+
+
+def _csv(path: Path) -> Any:
+    """The table of a .csv file; texts such as "[0.1, 0.2]", as pandas writes lists, become lists."""
+    from pyarrow import csv
+
+    table = csv.read_csv(
+        path,
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True),
+    )
+    for place, column in enumerate(table.columns):
+        first = column.drop_null()[:1].to_pylist() if str(column.type) == "string" else []
+        if first and first[0].startswith("["):
+            rows = [None if text is None else _numbers_in(text) for text in column.to_pylist()]
+            table = table.set_column(place, table.column_names[place], arrow().array(rows))
+    return table
+
+
+def _numbers_in(text: str) -> list[float]:
+    if not (text.startswith("[") and text.endswith("]")) or "..." in text:
+        raise ValueError(f"{text[:40]!r} is no list of numbers")
+    return [float(word) for word in text[1:-1].replace(",", " ").split()]
+
+
+def _lines(path: Path) -> Any:
+    """The table of a .jsonl file, an object in each line; "vector.image" is the column of an object in objects."""
+    with path.open(encoding="utf-8-sig") as file:  # pyarrow's reader ends the process where lists are nested deep
+        table = arrow().Table.from_pylist([json.loads(line) for line in file if not line.isspace()])
+    while any(str(x).startswith("struct<") for x in table.schema.types):
+        table = table.flatten()
+    return table
+
+
+FILES: dict[str, Callable[[Path], Any]] = {
+    ".parquet": _parquet,
+    ".lance": _lance,
+    ".arrow": _in_file,
+    ".feather": _in_file,
+    ".csv": _csv,
+    ".jsonl": _lines,
+}
 
 
 def _in_memory(table: Any) -> TableSource:

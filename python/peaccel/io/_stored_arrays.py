@@ -14,6 +14,7 @@ import numpy as np
 
 from peaccel._utils.arrays import bfloat16
 from peaccel._utils.atomic_files import aside
+from peaccel._utils.reading import reading
 
 __all__ = ["StoredArray", "in_safetensors", "new_safetensors"]
 
@@ -49,24 +50,27 @@ class StoredArray(NamedTuple):
 
 
 def in_safetensors(path: Path) -> dict[str, StoredArray]:
-    """The arrays of a .safetensors file, which is the length of a description, the description, and their bytes."""
-    with path.open("rb") as file:
+    """The arrays of a .safetensors file, which is the length of a description, the description, and their bytes.
+
+    As the library has it, arrays follow each other without a gap, and each takes what its shape and dtype say. A file
+    that is too short is for the caller.
+    """
+    with reading(path), path.open("rb") as file:
         start = 8 + int.from_bytes(file.read(8), "little")
-        try:
-            about = json.loads(file.read(min(start, path.stat().st_size) - 8))
-            about.pop("__metadata__", None)
-            arrays = {
-                name: StoredArray(path, start + x["data_offsets"][0], tuple(map(_size, x["shape"])), _dtype(x["dtype"]))
-                for name, x in about.items()
-            }
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"{path}: is not a .safetensors file, or damaged") from None
+        about = json.loads(file.read(min(start, path.stat().st_size) - 8))
+        about.pop("__metadata__", None)
+        stop, arrays = 0, dict[str, StoredArray]()
+        for name, x in sorted(about.items(), key=lambda x: x[1]["data_offsets"]):
+            found = StoredArray(path, start + stop, tuple(map(_size, x["shape"])), _dtype(x["dtype"]))
+            if list(map(_size, x["data_offsets"])) != [stop, stop := found.stop - start]:
+                raise ValueError(f"{name} lies at {x['data_offsets']}, expected an end at {stop} and no gap before it")
+            arrays[name] = found
     return arrays
 
 
 def _size(x: Any) -> int:
-    if not isinstance(x, int) or x < 0:
-        raise ValueError
+    if type(x) is not int or x < 0:
+        raise ValueError(f"{x!r} is no size")
     return x
 
 
@@ -83,7 +87,7 @@ def new_safetensors(
         about[name] = {"dtype": names[dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(about).encode()
     text += b" " * (-(8 + len(text)) % 64)
-    with aside(path) as fresh:
+    with aside(path, follow=False) as fresh:
         with fresh.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             file.flush()

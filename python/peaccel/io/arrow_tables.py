@@ -2,52 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Numpy, is_torch, on_host, repeated
-from peaccel._utils.atomic_files import PathLike
-from peaccel._utils.table_paths import columns_in
+from peaccel._utils.reading import named
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
-from peaccel.io._arrow_columns import COMMON, column_of, ids_of, is_common, numbers_of, require_column
-from peaccel.io._arrow_sources import Table, TableSource, arrow, in_blocks, opened, opened_file
-from peaccel.io.states import distribution_of, in_float32, to_state
+from peaccel.io._arrow_columns import COMMON, column_of, ids_of, is_common, numbers_of
+from peaccel.io._arrow_sources import Table, arrow, in_blocks, opened
+from peaccel.io._item_columns import PARAMETERS, ReadItems, checked_items, chosen_columns
+from peaccel.io.states import in_float32, to_state
 
-__all__ = ["ArrowBlocks", "arrow_blocks", "distribution_in_file", "from_arrow", "to_arrow"]
-
-PARAMETERS = ("var", "kappa", "scale")
+__all__ = ["ArrowBlocks", "arrow_blocks", "from_arrow", "items_of_table", "to_arrow", "without_bad"]
 
 
 @overload
 def from_arrow(
     source: Any,
-    mu: str = "mu",
+    mu: str | None = None,
     var: str | None = None,
     kappa: str | None = None,
     scale: str | None = None,
     ids: None = None,
+    *,
+    skip_bad: bool = False,
 ) -> Distribution[Numpy]: ...
 @overload
 def from_arrow(
     source: Any,
-    mu: str = "mu",
+    mu: str | None = None,
     var: str | None = None,
     kappa: str | None = None,
     scale: str | None = None,
     *,
     ids: str,
+    skip_bad: bool = False,
 ) -> tuple[Distribution[Numpy], Numpy]: ...
 def from_arrow(
     source: Any,
-    mu: str = "mu",
+    mu: str | None = None,
     var: str | None = None,
     kappa: str | None = None,
     scale: str | None = None,
     ids: str | None = None,
+    *,
+    skip_bad: bool = False,
 ) -> Distribution[Numpy] | tuple[Distribution[Numpy], Numpy]:
     """The distribution whose items are the rows of a table, and on request their ids.
 
@@ -60,13 +64,16 @@ def from_arrow(
         gives such an object by ``.to_reader()``, ``.to_arrow()`` or ``.to_table()``.
     mu
         The column of means, lists of D numbers, all float16, float32 or float64: FixedSizeList, or List where all have
-        the same length.
+        the same length. None for ``mu``, or else the only one of ``embeddings``, ``embedding``, ``vectors``,
+        ``vector``, ``features`` and ``x``.
     var, kappa, scale
         The column of what stands beside mu, of its dtype: numbers, or for ``var`` and ``kappa`` lists of D. ``var`` is
         the VARIANCE, neither sigma nor its logarithm. At most one; without any, the column of one of these three names
         if there is one.
     ids
         The column of ids, integers or strings; None for none.
+    skip_bad
+        Whether rows that hold NaN or null are left out, which a warning lists, rather than refused.
 
     Returns
     -------
@@ -96,9 +103,10 @@ def from_arrow(
     ['a', 'b']
     """
     opening = opened("from_arrow", source)
-    columns = _columns("from_arrow", opening, mu, {"var": var, "kappa": kappa, "scale": scale}, ids)
-    d, named = _read("from_arrow", opening.table(list(dict.fromkeys(columns.values()))), columns)
-    return d if named is None else (d, named)
+    columns = chosen_columns("from_arrow", opening.names, _named(mu=mu, var=var, kappa=kappa, scale=scale, id=ids))
+    table = opening.table(list(dict.fromkeys(columns.values())))
+    items = items_of_table("from_arrow", table, columns, skip_bad=skip_bad)
+    return items.distribution if items.ids is None else (items.distribution, items.ids)
 
 
 def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns: Any) -> Table:
@@ -168,8 +176,7 @@ class ArrowBlocks:
 
     def __init__(self, source: Any, columns: dict[str, str | None], rows: int) -> None:
         self._source = opened("arrow_blocks", source)
-        ids = columns.pop("ids")
-        self._columns = _columns("arrow_blocks", self._source, str(columns.pop("mu")), columns, ids)
+        self._columns = chosen_columns("arrow_blocks", self._source.names, _named(**columns))
         self.rows = rows
         self._started = False
         self._ids: Numpy | None = None
@@ -185,7 +192,7 @@ class ArrowBlocks:
         batches = self._source.batches(list(dict.fromkeys(self._columns.values())), self.rows)
         for table in in_blocks(batches, self.rows):
             common = common if first else self._has_common(table)
-            d, ids = _read("arrow_blocks", table, self._columns, first, common)
+            d, ids, _ = items_of_table("arrow_blocks", table, self._columns, first, common)
             first += len(d)
             if ids is not None:
                 names.append(ids)
@@ -211,20 +218,20 @@ class ArrowBlocks:
 
     @property
     def ids(self) -> Numpy:
-        if "ids" not in self._columns:
+        if "id" not in self._columns:
             raise ValueError("arrow_blocks: no column of ids was named")
         if self._ids is None:
             raise ValueError("arrow_blocks: ids are known once all blocks were read")
         return self._ids
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{key}={name!r}" for key, name in self._columns.items())
+        columns = ", ".join(f"{'ids' if key == 'id' else key}={name!r}" for key, name in self._columns.items())
         return f"ArrowBlocks({columns}, rows={self.rows})"
 
 
 def arrow_blocks(
     source: Any,
-    mu: str = "mu",
+    mu: str | None = None,
     var: str | None = None,
     kappa: str | None = None,
     scale: str | None = None,
@@ -261,52 +268,41 @@ def arrow_blocks(
     """
     if not isinstance(rows, int) or rows < 1:
         raise ValueError(f"arrow_blocks: rows is {rows!r}, expected an integer from 1 on")
-    return ArrowBlocks(source, {"mu": mu, "var": var, "kappa": kappa, "scale": scale, "ids": ids}, rows)
+    return ArrowBlocks(source, {"mu": mu, "var": var, "kappa": kappa, "scale": scale, "id": ids}, rows)
 
 
-def distribution_in_file(path: PathLike) -> Distribution[Numpy]:
-    """The validated distribution of a file with a table; the path may name its columns, "f.parquet:mu=vector"."""
-    chosen = {"mu": "mu"} | dict.fromkeys(PARAMETERS)
-    for word in filter(None, columns_in(path).split(",")):
-        key, equals, name = word.partition("=")
-        key, name = (key, name) if equals else ("mu", key)
-        if key not in chosen or not name:
-            raise ValueError(f"{path}: {word!r} names no column, expected mu=, var=, kappa= or scale= and its name")
-        chosen[key] = name
-    source = opened_file(path)
-    columns = _columns(f"{path}", source, str(chosen.pop("mu")), chosen, None)
-    return _read(f"{path}", source.table(list(dict.fromkeys(columns.values()))), columns)[0]
-
-
-def _columns(
-    owner: str, source: TableSource, mu: str, parameters: dict[str, str | None], ids: str | None
-) -> dict[str, str]:
-    """The column of each array that there is, by the array's name."""
-    chosen = {key: name for key, name in parameters.items() if name is not None}
-    if not chosen:
-        chosen = {key: key for key in PARAMETERS if key in source.names and key != mu}
-    if len(chosen) > 1:
-        raise ValueError(f"{owner}: {' and '.join(chosen)} are both columns, expected one; name it: var='var', say")
-    columns = {"mu": mu, **chosen} | ({} if ids is None else {"ids": ids})
-    for name in columns.values():
-        require_column(owner, source, name)
-    return columns
-
-
-def _read(
-    owner: str, table: Any, columns: dict[str, str], first: int = 0, common: bool = True
-) -> tuple[Distribution[Numpy], Numpy | None]:
-    """The validated distribution and the ids of a table, whose rows errors count from `first`; `common` is whether a
-    parameter that was one for all items may be that again."""
+def items_of_table(
+    owner: str,
+    table: Any,
+    columns: Mapping[str, str],
+    first: int = 0,
+    common: bool = True,
+    skip_bad: bool | None = None,
+) -> ReadItems:
+    """The validated items and ids of a table, whose rows errors count from `first`; `common` is whether a parameter
+    that was one for all items may be that again."""
     arrays = {
-        key: numbers_of(owner, table, name, first, numbers=key != "mu") for key, name in columns.items() if key != "ids"
+        key: numbers_of(owner, table, name, first, numbers=key != "mu") for key, name in columns.items() if key != "id"
     }
     for key in arrays.keys() - {"mu"} if common else ():
         x = arrays[key]
         if is_common(table.schema, columns[key]) and len(x) and (x.min(0) == x.max(0)).all():
             arrays[key] = repeated(x[:1].copy(), len(x))
-    try:
-        d: Distribution[Numpy] = distribution_of(**arrays).validate(first)
-    except ValueError as error:
-        raise ValueError(f"{owner}: {error}") from None
-    return d, ids_of(owner, table, columns["ids"], first) if "ids" in columns else None
+    ids = ids_of(owner, table, columns["id"], first) if "id" in columns else None
+    return checked_items(owner, arrays, ids, first, skip_bad)
+
+
+def without_bad(owner: str, table: Any, columns: Sequence[str], first: int) -> Any:
+    """A table, whose rows count from `first`, without those that are NaN or null in some columns, which a warning
+    names."""
+    bad = np.zeros(len(table), bool)
+    for name in columns:
+        bad |= np.isnan(numbers_of(owner, table, name, first, numbers=name != "mu")).reshape(len(table), -1).any(1)
+    if bad.any():
+        rows = named(first + np.flatnonzero(bad))
+        warnings.warn(f"{owner}: left out what is NaN or null in row {rows}", stacklevel=2)
+    return table.filter(arrow().array(~bad))
+
+
+def _named(**columns: str | None) -> dict[str, str]:
+    return {key: name for key, name in columns.items() if name is not None}

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils import npy_files
 from peaccel._utils.arrays import FLOATING, Numpy, repeated
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.reading import named, reading
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k
 from peaccel.io._array_files import existing
+from peaccel.io._item_columns import PARAMETERS
 from peaccel.io._stored_arrays import StoredArray, in_safetensors
 from peaccel.io.states import distribution_of, from_state
 
@@ -106,9 +109,10 @@ def read_blocks(
     if path.suffix == ".safetensors":
         if beside:
             raise ValueError(f"read_blocks: {next(iter(beside))} is given beside {path}, which holds all arrays")
-        arrays = in_safetensors(path)
-        if "mu" not in arrays:
-            raise ValueError(f"{path}: key mu is missing, found {', '.join(sorted(arrays)) or 'none'}")
+        held = in_safetensors(path)
+        if "mu" not in held:
+            raise ValueError(f"{path}: key mu is missing, found {named(sorted(held))}")
+        arrays = {name: x for name, x in held.items() if name in ("mu", *PARAMETERS)}
     else:
         arrays = {name: _of_npy(existing(x, (".npy",))) for name, x in {"mu": path, **beside}.items()}
     for name, x in arrays.items():
@@ -137,13 +141,8 @@ def _apart(arrays: dict[str, StoredArray]) -> tuple[dict[str, StoredArray], dict
 
 def _of_npy(path: Path) -> StoredArray:
     """The array of an .npy file."""
-    with path.open("rb") as file:
-        try:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, by_columns, dtype = read(file)
-        except Exception as error:  # ValueError, but tokenize.TokenError where the description is not closed
-            raise ValueError(f"{path}: is not an .npy file, or damaged ({error})") from None
+    with reading(path), path.open("rb") as file:
+        shape, by_columns, dtype = npy_files.header(file)
         if by_columns and len(shape) > 1:
             raise ValueError(f"{path}: lies in Fortran's order, expected rows one after the other")
         return StoredArray(path, file.tell(), shape, dtype)

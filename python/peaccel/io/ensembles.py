@@ -53,8 +53,8 @@ def from_ensemble(
     -------
     Normal or VonMisesFisher
         As numpy arrays: float64 where embeddings are, else float32. The scale is that of what varied, rarely that of
-        what differs between two sights of an item: `pe.calibrate` fits it. Of directions no more alike than chance
-        kappa is 0.
+        what differs between two sights of an item: `pe.calibrate_variance` fits it. Of directions no more alike
+        than chance kappa is 0.
 
     Raises
     ------

@@ -25,7 +25,7 @@ def map_table(source: PathLike, target: PathLike, function: Callable[[Any], Any]
     first = next(blocks, None)
     if first is None:
         first = function(table.table(table.names))
-    with aside(Path(target)) as fresh, arrow().parquet.ParquetWriter(fresh, first.schema) as writer:
+    with aside(Path(target), follow=False) as fresh, arrow().parquet.ParquetWriter(fresh, first.schema) as writer:
         for block in chain([first], blocks):
             writer.write_table(block)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.reading import reading, require_proportion
 from peaccel.fits.plda import Plda
 from peaccel.io._array_files import read
 
@@ -118,12 +119,10 @@ def _wespeaker(path: Path, content: bytes) -> Parts:
     except ImportError:
         raise ImportError(f"{path}: HDF5 files, as of wespeaker, need h5py: pip install h5py") from None
     keys = ("mu", "transform", "psi", "offset")
-    try:
-        with h5py.File(io.BytesIO(content), "r") as file:
-            found = {key: np.asarray(file[key][()]) for key in keys if key in file}
-    except Exception as error:  # OSError for damaged files, TypeError for groups
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: cannot be read, truncated or damaged? ({reason})") from None
+    with reading(path), h5py.File(io.BytesIO(content), "r") as file:
+        held = {key: file[key] for key in keys if key in file}
+        require_proportion(path, "what it holds", sum(x.nbytes for x in held.values()), len(content))
+        found = {key: np.asarray(x[()]) for key, x in held.items()}
     if missing := [key for key in keys if key not in found]:
         raise ValueError(f"{path}: key {missing[0]} is missing, expected {', '.join(keys)}")
     mean, matrix, psi, offset = (found[key] for key in keys)

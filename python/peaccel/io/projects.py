@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils.arrays import Numpy, on_host, quiet
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
-from peaccel.io._array_files import read
+from peaccel.io._array_files import read, read_array
 
 __all__ = ["from_norms", "from_pcmepp", "from_pfe", "from_prolip", "from_url"]
 
@@ -81,7 +81,8 @@ def from_pcmepp(mean: Any, std: Any = None) -> Normal[Numpy]:
     Returns
     -------
     Normal
-        As of `from_pfe`. The two modalities differ in their means: ``pe.calibrate(queries, gallery, pairs, labels)``.
+        As of `from_pfe`. The two modalities differ in their means: ``pe.calibrate_variance(queries, gallery, pairs,
+        labels)``.
 
     Raises
     ------
@@ -135,7 +136,7 @@ def from_url(features: Any, unc: Any = None) -> VonMisesFisher[Numpy]:
 
     ``unc`` is 1 / kappa for its losses MCInfoNCE, ELK, nivMF and HIB, and 1 / |features| for "embed-norm". Of other
     models (class entropy, predicted loss, as of "Pretrained Visual Uncertainties") it is in order, but no 1 / kappa:
-    `pe.calibrate` finds the factor that fits best.
+    `pe.calibrate_variance` finds the factor that fits best.
 
     Parameters
     ----------
@@ -182,8 +183,8 @@ def from_url(features: Any, unc: Any = None) -> VonMisesFisher[Numpy]:
 def from_norms(features: Any) -> VonMisesFisher[Numpy]:
     """Features whose length says how sure they are, of any encoder: directions, with the length as kappa.
 
-    The length is a concentration in order only, unless the loss made it one (vMF losses): `pe.calibrate` fits its
-    factor.
+    The length is a concentration in order only, unless the loss made it one (vMF losses): `pe.calibrate_variance` fits
+    its factor.
 
     Parameters
     ----------
@@ -250,7 +251,7 @@ def _two(owner: str, names: tuple[str, str], first: Any, second: Any) -> tuple[F
 def _floats(owner: str, name: str, x: Any) -> Floats:
     """An array, a tensor or a file of one array, of finite numbers, as float64 or float32."""
     if isinstance(x, (str, Path)):
-        x = read(x, (name,))[name]
+        x = read_array(x, name)
     try:
         found = on_host(x, owner, name)
     except ValueError:  # rows of different lengths

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,15 @@ from numpy.typing import NDArray
 
 from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
-from peaccel.io._array_files import SEVERAL, existing, read, write, write_table, write_text
+from peaccel._utils.reading import reading, require_proportion, strings_of
+from peaccel.io._array_files import SEVERAL, existing, names_in, read, read_array, write, write_table, write_text
 from peaccel.io._arrow_columns import column_of_file
 from peaccel.io._arrow_sources import opened_file
+from peaccel.io._text_columns import TextColumns, csv_text, floats_of, integers_of
 
 __all__ = ["RANKINGS", "read_candidates", "read_ranking", "write_ranking"]
 
 LINES = (".csv", ".parquet")  # suffixes of files that have a line for each item found
-SPARSE = 1000  # so many queries there may be for each line of what is found
 RANKED = ("query", "rank", "id", "score")  # the columns of these lines
 RANKINGS = (*SEVERAL, ".json", *LINES)  # suffixes that `write_ranking` takes
 
@@ -52,7 +51,7 @@ def read_candidates(path: PathLike, *, strings: bool = False) -> NDArray[Any]:
     """
     candidates = _ids_of_ranking(Path(path), strings)
     if candidates is None:
-        candidates = read(path, ("candidates",))["candidates"]
+        candidates = read_array(path, "candidates")
     _check_matrix(path, "candidates", candidates, "int", "str")
     if candidates.dtype.kind == "U":
         return candidates
@@ -131,11 +130,7 @@ def _write_lines(
     if Path(path).suffix == ".parquet":
         write_table(path, RANKINGS, dict(zip(RANKED, columns, strict=True)))
         return
-    text = StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(RANKED)
-    lines.writerows(zip(*(x.tolist() for x in columns), strict=True))
-    write_text(path, RANKINGS, text.getvalue())
+    write_text(path, RANKINGS, csv_text(RANKED, columns))
 
 
 def _places(offsets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -144,13 +139,25 @@ def _places(offsets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return rows, np.arange(len(rows)) - offsets[rows]
 
 
-def _padded(offsets: NDArray[Any], scores: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Scores and ids of one query after the other as [Q, k], padded."""
-    shape = len(offsets) - 1, int(np.diff(offsets).max(initial=0))
+def _placed(
+    path: PathLike, shape: tuple[int, int], where: Any, scores: NDArray[Any], ids: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Scores and ids [Q, k] that hold these at their places, else padding."""
+    asked = shape[0] * shape[1] * (8 + ids.dtype.itemsize)
+    held = Path(path).stat().st_size
+    require_proportion(path, f"a ranking of {shape[0]:,} queries x {shape[1]:,} ranks, padded,", asked, held)
     padded = np.full(shape, -np.inf, scores.dtype), np.full(shape, "" if ids.dtype.kind == "U" else -1, ids.dtype)
     for whole, x in zip(padded, (scores, ids), strict=True):
-        whole[_places(offsets)] = x
+        whole[where] = x
     return padded
+
+
+def _padded(
+    path: PathLike, offsets: NDArray[Any], scores: NDArray[Any], ids: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Scores and ids of one query after the other as [Q, k], padded."""
+    shape = len(offsets) - 1, int(np.diff(offsets).max(initial=0))
+    return _placed(path, shape, _places(offsets), scores, ids)
 
 
 def read_ranking(path: PathLike, *, strings: bool = False) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -167,7 +174,9 @@ def read_ranking(path: PathLike, *, strings: bool = False) -> tuple[NDArray[Any]
     Raises
     ------
     FileNotFoundError, ValueError, ImportError
-        As ``read_distribution``; lines of queries that go by names.
+        As ``read_distribution``; lines of queries that go by names; two lines of one query and rank; a .csv file that
+        does not end with a newline, as where it was cut off; a ranking that takes memory out of all proportion to the
+        file once it is padded.
 
     Examples
     --------
@@ -183,14 +192,21 @@ def read_ranking(path: PathLike, *, strings: bool = False) -> tuple[NDArray[Any]
         scores, ids = _read_json(existing(path, (".json",)))
     else:
         arrays = read(path, ("scores", "ids"), one_of=("offsets",))
-        scores, ids = arrays["scores"], arrays["ids"]
+        scores, ids = arrays["scores"], _signed(path, arrays["ids"])
         if "offsets" in arrays:
-            scores, ids = _padded(_checked_offsets(path, **arrays), scores, ids)
+            scores, ids = _padded(path, _checked_offsets(path, **arrays), scores, ids)
     _check_matrix(path, "scores", scores, "float")
     _check_matrix(path, "ids", ids, "int", "str")
     if ids.shape != scores.shape:
         raise ValueError(f"{path}: ids has shape {ids.shape}, expected {scores.shape} like scores")
-    return scores, ids if ids.dtype.kind == "U" else ids.astype(np.int64, copy=False)
+    return scores, ids
+
+
+def _signed(path: PathLike, ids: NDArray[Any]) -> NDArray[Any]:
+    """Integers as int64; what is beyond these would become -1, which is none."""
+    if ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{path}: ids holds {ids.max()}, expected at most 2^63 - 1")
+    return ids.astype(np.int64, copy=False) if ids.dtype.kind in "iu" else ids
 
 
 def _checked_offsets(path: PathLike, offsets: NDArray[Any], scores: NDArray[Any], ids: NDArray[Any]) -> NDArray[Any]:
@@ -205,70 +221,69 @@ def _ids_of_ranking(path: Path, strings: bool) -> NDArray[Any] | None:
     """The ids [Q, K] of a file that holds a ranking; None of any other file."""
     if path.suffix in (".json", ".csv"):
         return read_ranking(path, strings=strings)[1]
-    if not path.is_file():
-        return None  # "queries.parquet:found" too, or what `read` refuses
+    if not path.is_file() or path.suffix not in (".parquet", *SEVERAL):
+        return None  # "queries.parquet:found" too, or what `read_array` refuses
     if path.suffix == ".parquet":
         return read_ranking(path)[1] if {*RANKED} <= {*opened_file(path).names} else None
-    if path.suffix in SEVERAL:
-        try:
-            return read_ranking(path)[1]
-        except ValueError:
-            return None
-    return None
+    names = names_in(existing(path, SEVERAL))
+    return read_ranking(path)[1] if {"scores", "ids"} <= {*names} and "candidates" not in names else None
 
 
 def _read_json(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """The ranking of a .json file, of whose scores null is -inf."""
-    try:
+    wrong = ValueError(f"{path}: is no ranking, expected an object of two lists of lists, scores and ids")
+    with reading(path):
         found = json.loads(path.read_text(encoding="utf-8"))
-        lists = [[-np.inf if x is None else x for x in row] for row in found["scores"]]
-        counts = [len(row) for row in lists]
-        if len({*counts}) < 2 or counts != [len(row) for row in found["ids"]]:
-            return np.array(lists, np.float64), np.array(found["ids"])
-        scores, ids = (np.array([*itertools.chain(*rows)]) for rows in (lists, found["ids"]))
-        return _padded(np.append(0, np.cumsum(counts)), scores.astype(np.float64), ids)
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, ValueError):
-        raise ValueError(f"{path}: is no ranking, expected an object of two lists of lists, scores and ids") from None
+        try:
+            rows, named = found["scores"], found["ids"]
+            counts = [len(row) for row in rows]
+            if counts != [len(row) for row in named]:
+                raise wrong
+            scores, ids = ([x for row in lists for x in row] for lists in (rows, named))
+            numbers = np.array([-np.inf if x is None else x for x in scores], np.float64)
+        except (KeyError, TypeError, ValueError):
+            raise wrong from None
+        kinds = {type(x) for x in ids}
+        if kinds == {str}:
+            words = strings_of(path, "ids", ids, path.stat().st_size)
+        elif kinds <= {int}:
+            words = np.array(ids, np.int64)
+        else:
+            raise wrong
+        return _padded(path, np.append(0, np.cumsum(counts, dtype=np.int64)), numbers, words)
 
 
 def _read_lines(path: Path, strings: bool) -> tuple[NDArray[Any], NDArray[Any]]:
     """The ranking of a file with a line for each item found."""
+    queries: NDArray[Any] | None
+    ranks: NDArray[Any] | None
+    scores: NDArray[Any] | None
     if path.suffix == ".parquet":
         queries, ranks, ids, scores = (column_of_file(f"{path}:{name}", name) for name in RANKED)
+        ids = _signed(path, ids)
     else:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            head, *lines = [line for line in csv.reader(file) if line] or [[]]
-        if tuple(head) != RANKED or any(len(line) != len(head) for line in lines):
+        lines = TextColumns(path, (".csv",), ",")
+        if tuple(lines.names) != RANKED:
             raise ValueError(f"{path}: is no ranking, expected lines of {','.join(RANKED)}")
-        texts = [np.array(column, str) for column in (zip(*lines, strict=True) if lines else [()] * 4)]
-        queries, ranks, ids = (_integers(x) for x in texts[:3])
-        ids, scores = texts[2] if strings else ids, _floats(path, texts[3])
+        queries, ranks, numbers = (None if strings and i == 2 else integers_of(lines.columns[i]) for i in range(3))
+        ids = lines.strings(2) if numbers is None else numbers
+        scores = floats_of(lines.columns[3])
+        if scores is None:
+            raise ValueError(f"{path}: score holds what is no number")
     for name, x in (("query", queries), ("rank", ranks)):
-        if x.dtype.kind not in "iu" or (x.size and x.min() < (name == "rank")):
+        if x is None or x.dtype.kind not in "iu" or (x.size and not (name == "rank") <= x.min() <= x.max() < 2**62):
             raise ValueError(f"{path}: {name} holds what is no number of a row, as write_ranking writes them")
-    shape = (int(queries.max(initial=-1)) + 1, int(ranks.max(initial=0)))
-    if shape[1] > len(ids) or shape[0] > SPARSE * (len(ids) + SPARSE):
-        raise ValueError(f"{path}: query {shape[0] - 1} and rank {shape[1]} are too great for {len(ids)} lines")
-    where = queries, ranks - 1
-    found = np.full(shape, -np.inf), np.full(shape, "" if ids.dtype.kind == "U" else -1, ids.dtype)
-    found[0][where], found[1][where] = scores, ids
+    assert queries is not None and ranks is not None
+    shape = int(queries.max(initial=-1)) + 1, int(ranks.max(initial=0))
+    where = queries.astype(np.int64), ranks.astype(np.int64) - 1
+    found = _placed(path, shape, where, scores.astype(np.float64), ids)
+    twice = np.zeros(shape, bool)
+    twice[where] = True
+    if twice.sum() != len(ids):
+        pairs, counts = np.unique(np.stack(where, 1), axis=0, return_counts=True)
+        query, rank = pairs[counts > 1][0]
+        raise ValueError(f"{path}: query {query} has rank {rank + 1} twice, expected one line for each")
     return found
-
-
-def _integers(texts: NDArray[Any]) -> NDArray[Any]:
-    """Texts as int64 where all are how such integers are written, without zeros before them; else as they are."""
-    try:
-        numbers = texts.astype(np.int64)
-    except (ValueError, OverflowError):
-        return texts
-    return numbers if (numbers.astype(str) == texts).all() else texts
-
-
-def _floats(path: Path, texts: NDArray[Any]) -> NDArray[Any]:
-    try:
-        return texts.astype(np.float64)
-    except ValueError:
-        raise ValueError(f"{path}: score holds what is no number") from None
 
 
 def _check_matrix(path: PathLike, key: str, x: NDArray[Any], *expected: str) -> None:

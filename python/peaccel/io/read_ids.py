@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
-from peaccel.io._array_files import read
+from peaccel.io._array_files import read_array
 
-__all__ = ["read_ids"]
+__all__ = ["checked_ids", "read_ids"]
 
 
 def read_ids(path: PathLike) -> NDArray[Any]:
@@ -20,7 +20,7 @@ def read_ids(path: PathLike) -> NDArray[Any]:
     ----------
     path : path
         An .npy file with the array, or an .npz or .safetensors file that has it under the key ``ids``; or a table with
-        such a column, or one that the path names: "gallery.parquet:key".
+        a column ``ids`` or ``id``. Another key or column stands behind the path: "gallery.parquet:key".
 
     Raises
     ------
@@ -33,19 +33,23 @@ def read_ids(path: PathLike) -> NDArray[Any]:
     >>> pe.io.read_ids("ids.npy").tolist()
     ['b', 'a', 'c']
     """
-    ids = read(path, ("ids",))["ids"]
+    return checked_ids(f"{path}", read_array(path, "ids", "id"))
+
+
+def checked_ids(owner: str, ids: NDArray[Any]) -> NDArray[Any]:
+    """Ids as int64 or strings, none of them empty, negative or there twice."""
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
         expected = "an integer or a string for each row"
-        raise ValueError(f"{path}: ids has shape {ids.shape} and dtype {ids.dtype}, expected {expected}")
+        raise ValueError(f"{owner}: ids has shape {ids.shape} and dtype {ids.dtype}, expected {expected}")
     if ids.dtype.kind == "U":
         if (ids == "").any():
-            raise ValueError(f"{path}: ids is an empty string in row {(ids == '').argmax()}")
+            raise ValueError(f"{owner}: ids is an empty string in row {(ids == '').argmax()}")
     else:
         outside = ids[(ids < 0) | (ids > np.iinfo(np.int64).max)]
         if len(outside):
-            raise ValueError(f"{path}: ids holds {outside[0]}, expected 0 .. 2^63 - 1")
+            raise ValueError(f"{owner}: ids holds {outside[0]}, expected 0 .. 2^63 - 1")
         ids = ids.astype(np.int64, copy=False)
     values, counts = np.unique(ids, return_counts=True)
     if (counts > 1).any():
-        raise ValueError(f"{path}: ids holds {values[counts > 1][0]} twice")
+        raise ValueError(f"{owner}: ids holds {values[counts > 1][0].item()!r} twice")
     return ids

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.suggestions import require_classes
-from peaccel.io._array_files import read
+from peaccel.io._array_files import read_array
 
 __all__ = ["read_labels"]
 
@@ -20,7 +20,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     ----------
     path : path
         An .npy file with the array, or an .npz or .safetensors file that has it under the key ``labels``; or a table
-        with such a column, or one that the path names: "items.parquet:class".
+        with a column ``labels`` or ``label``. Another key or column stands behind the path: "items.parquet:class".
 
     Raises
     ------
@@ -33,7 +33,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     >>> pe.io.read_labels("labels.npy").tolist()
     ['cat', 'dog', 'cat']
     """
-    labels = read(path, ("labels",))["labels"]
+    labels = read_array(path, "labels", "label")
     if labels.ndim != 1 or labels.dtype.kind not in "iufbUS":
         found = f"labels has shape {labels.shape} and dtype {labels.dtype}"
         raise ValueError(f"{path}: {found}, expected a number or a string for each row")

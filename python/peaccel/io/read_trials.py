@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.labels import truths
+from peaccel._utils.reading import strings_of
 from peaccel.io._array_files import text_rows
+from peaccel.io._text_columns import spaced_columns
 
 __all__ = ["Trials", "read_trials"]
 
@@ -61,16 +64,11 @@ def read_trials(path: PathLike) -> Trials:
     >>> trials.enrol.tolist(), trials.test.tolist(), trials.match.tolist()
     (['ann', 'ann'], ['u1', 'u2'], [True, False])
     """
-    path, rows, numbers = Path(path), [], []
-    for number, words in text_rows(path):
-        if len(words) != 3:
-            expected = "expected three, '1 enrol test' or 'enrol test target'"
-            raise ValueError(f"{path}: line {number} has {len(words)} columns, {expected}")
-        rows.append(words)
-        numbers.append(number)
-    if not rows:
+    path = Path(path)
+    texts = spaced_columns(path, 3, "'1 enrol test' or 'enrol test target'")
+    if not texts[0]:
         raise ValueError(f"{path}: holds no trials")
-    columns = np.array(rows).T
+    columns = [strings_of(path, "names", words, path.stat().st_size) for words in texts]
     (first, first_known), (last, last_known) = truths(columns[0]), truths(columns[2])
     if first_known.all() and last_known.all():
         raise ValueError(
@@ -78,10 +76,11 @@ def read_trials(path: PathLike) -> Trials:
         )
     if first_known.all() or last_known.all():
         kaldi = bool(last_known.all())
-        enrol, test = columns[:2] if kaldi else columns[1:]
+        enrol, test = columns[not kaldi], columns[1 + (not kaldi)]
         return Trials(enrol, test, last if kaldi else first)
     column, known = (0, first_known) if first_known.mean() > last_known.mean() else (2, last_known)
     row = int(np.argmin(known))
     where = "first" if column == 0 else "last"
-    found = f"line {numbers[row]}: the {where} column is {str(columns[column, row])!r}"
+    number = next(itertools.islice(text_rows(path), row, None))[0]
+    found = f"line {number}: the {where} column is {str(columns[column][row])!r}"
     raise ValueError(f"{path}: {found}, expected whether the pair matches: 0 or 1, or nontarget or target")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +12,11 @@ from numpy.typing import NDArray
 from peaccel._utils.arrays import require_numbers
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.labels import truths
+from peaccel._utils.reading import named
 from peaccel._utils.table_paths import TABLES
-from peaccel.io._array_files import SEVERAL, existing, read
+from peaccel.io._array_files import SEVERAL, existing, read, read_array
 from peaccel.io._arrow_sources import opened_file
+from peaccel.io._text_columns import TextColumns, floats_of
 
 __all__ = ["ScoredPairs", "read_scored_pairs"]
 
@@ -79,12 +80,12 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
     ([0.9, 0.2], [True, False], ['ann', 'bob'])
     """
     path = Path(path)
-    if path.suffix not in TABLES:
-        path = existing(path, (*TEXT, *TABLES, ".npy", *SEVERAL))
     if path.suffix in TEXT:
         return _from_csv(path)
+    if path.suffix not in TABLES:
+        path = existing(path, (*TEXT, *TABLES, ".npy", *SEVERAL))
     if path.suffix == ".npy":
-        rows = read(path, ("pairs",))["pairs"]
+        rows = read_array(path, "pairs")
         if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iuf":
             raise ValueError(f"{path}: has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2): score and match")
         columns: dict[str, Any] = {"score": rows[:, 0], "match": rows[:, 1]}
@@ -100,42 +101,31 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
     yes, known = truths(match)
     if not known.all():
         row = int(np.argmin(known))
-        raise ValueError(f"{path}: match is {match[row]} in row {row}, {YES_OR_NO}")
+        raise ValueError(f"{path}: match is {match[row].item()!r} in row {row}, {YES_OR_NO}")
     return ScoredPairs(scores, yes, groups)
 
 
 def _from_csv(path: Path) -> ScoredPairs:
     """The columns of a text file; an error names the line."""
-    scores, match, groups, numbers = [], [], [], []
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            between = max(DELIMITERS, key=first.count)
-            names = [name.strip().lower() for name in next(csv.reader([first], delimiter=between), [])]
-            _require(path, names)
-            places = [names.index(name) if name in names else -1 for name in NAMES]
-            lines = csv.reader(file, delimiter=between)
-            for line in lines:
-                if not line:
-                    continue
-                numbers.append(1 + lines.line_num)
-                at = f"{path}: line {numbers[-1]}"
-                if len(line) != len(names):
-                    raise ValueError(f"{at}: has {len(line)} columns, expected {len(names)} like the first line")
-                scores.append(_number(at, line[places[0]]))
-                match.append(line[places[1]])
-                groups.append(line[places[2]].strip())
-                if places[2] >= 0 and not groups[-1]:
-                    raise ValueError(f"{at}: group is empty, expected what the pair shares with others")
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: cannot be read as text in columns ({error})") from None
-    if not scores:
+    lines = TextColumns(path, TEXT, DELIMITERS)
+    names = [name.strip().lower() for name in lines.names]
+    _require(path, names)
+    if not len(lines):
         raise ValueError(f"{path}: holds no pairs below its first line")
-    yes, known = truths(np.array(match))
+    places = [names.index(name) if name in names else -1 for name in NAMES]
+    scores, match = floats_of(lines.columns[places[0]]), lines.strings(places[1])
+    if scores is None or not (scores > -math.inf).all():
+        row, text = next((i, x) for i, x in enumerate(lines.strings(places[0])) if not _number(x) > -math.inf)
+        raise ValueError(f"{lines.line(row)}: score is {str(text)!r}, expected a number")
+    yes, known = truths(match)
     if not known.all():
         row = int(np.argmin(known))
-        raise ValueError(f"{path}: line {numbers[row]}: match is {match[row]!r}, {YES_OR_NO}")
-    return ScoredPairs(np.array(scores), yes, np.array(groups) if "group" in names else None)
+        raise ValueError(f"{lines.line(row)}: match is {str(match[row])!r}, {YES_OR_NO}")
+    groups = None if places[2] < 0 else np.char.strip(lines.strings(places[2]))
+    if groups is not None and (groups == "").any():
+        row = int(np.argmax(groups == ""))
+        raise ValueError(f"{lines.line(row)}: group is empty, expected what the pair shares with others")
+    return ScoredPairs(scores, yes, groups)
 
 
 def _table(path: Path) -> dict[str, Any]:
@@ -157,16 +147,11 @@ def _require(path: Path, names: list[str]) -> None:
             raise ValueError(f"{path}: column {name} is there {names.count(name)} times, expected once")
     for name in ("score", "match"):
         if name not in names:
-            raise ValueError(
-                f"{path}: column {name} is missing, found {', '.join(names) or 'none'}; expected score, match[, group]"
-            )
+            raise ValueError(f"{path}: column {name} is missing, found {named(names)}; expected score, match[, group]")
 
 
-def _number(at: str, text: str) -> float:
+def _number(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = math.nan
-    if not value > -math.inf:
-        raise ValueError(f"{at}: score is {text!r}, expected a number")
-    return value
+        return math.nan

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from peaccel._utils.arrays import dtype_name
 from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
-from peaccel.fits.plda import Plda
-from peaccel.fits.records import (
-    Calibration,
-    Centre,
-    ConformalSets,
-    FalseMatchLimit,
-    IsotonicProbability,
-    LogisticProbability,
-    Prior,
-    Selection,
-    Threshold,
-)
+from peaccel.fits.records import Calibration, Prior
+from peaccel.fits.saved_fit import SavedFit, keys_of, made
 
 __all__ = ["Fit", "Plain", "distribution_of", "from_state", "in_float32", "to_state"]
 
-# What is fitted, but for a prior, which is of arrays of either kind.
-Plain: TypeAlias = (
-    Calibration
-    | Centre
-    | LogisticProbability
-    | IsotonicProbability
-    | Selection
-    | FalseMatchLimit
-    | Threshold
-    | ConformalSets
-    | Plda
-)
+Plain: TypeAlias = SavedFit  # what is fitted, but for a prior, which is of arrays of either kind
 Fit: TypeAlias = Prior | Plain
 
 
@@ -49,8 +28,8 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     Parameters
     ----------
     x
-        A distribution, or what `fit_prior`, `calibrate`, `fit_centre`, `fit_match_probability`, `learn_then_test`,
-        `limit_false_matches`, `conformal_sets` or `fit_plda` found.
+        A distribution, or what `fit_prior`, `calibrate_variance`, `fit_centre`, `fit_match_probability`,
+        `learn_then_test`, `limit_false_matches`, `conformal_sets` or `fit_plda` found.
 
     Returns
     -------
@@ -70,8 +49,8 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     if isinstance(x, Prior):
         state = x._asdict()
     elif isinstance(x, Distribution | Fit):
-        state = {field.name: getattr(x, field.name) for field in fields(x)}
-        if state.get("mean") == ():  # a Calibration of one side has no mean
+        state = {field.name: getattr(x, field.name) for field in fields(cast("Any", x))}
+        if isinstance(x, Calibration) and not x.mean:  # of one side
             del state["mean"]
     else:
         raise TypeError(f"to_state: x must be a distribution or a fit, such as a Prior, got {type(x).__name__}")
@@ -104,20 +83,13 @@ def from_state(state: Mapping[str, Any]) -> Distribution[Any] | Prior[Any] | Pla
         return distribution_of(**state)
     if keys == {"mean", "var"}:
         return Prior(**state)
-    if keys - {"mean"} == {"a", "b", "of"}:
-        return Calibration(**{**state, "mean": tuple(state.get("mean", ()))})
-    kinds: dict[frozenset[str], Callable[..., Plain]] = {
-        frozenset(field.name for field in fields(kind)): kind for kind in get_args(Plain)
-    }
-    if kind := kinds.get(frozenset(keys)):
-        return kind(**{key: _tuples(x) for key, x in state.items()})
+    for kind in SavedFit.kinds.values():
+        every, required = keys_of(kind)
+        if required <= keys <= every:
+            fit: SavedFit = made(kind, state)
+            return fit
     expected = "mu and at most one of var, kappa, scale; mean and var; a, b and of; or those of another fit"
     raise ValueError(f"from_state: keys are {', '.join(sorted(map(str, keys))) or 'none'}; expected {expected}")
-
-
-def _tuples(x: Any) -> Any:
-    """Lists, of lists too, as the tuples that they were."""
-    return tuple(map(_tuples, x)) if isinstance(x, list) else x
 
 
 def distribution_of(mu: Any, var: Any = None, kappa: Any = None, scale: Any = None) -> Distribution[Any]:

@@ -1,5 +1,8 @@
 """Losses, one family a file. Each is called with a distribution and labels, and gives a scalar."""
 
+from typing import TYPE_CHECKING
+
+from peaccel._utils.words import answered
 from peaccel.losses import (
     bottleneck,
     likelihood,
@@ -38,3 +41,6 @@ __all__ += proxies.__all__
 __all__ += regression.__all__
 __all__ += triplets.__all__
 __all__ += vmf.__all__
+
+if not TYPE_CHECKING:  # which would take every attribute for known
+    __getattr__ = answered(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Generic, TypeVar
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from peaccel.distributions import Distribution
+from peaccel.losses._batch import may_look
+from peaccel.ops._dispatch import transformed
 
 D = TypeVar("D", bound=Distribution)
 
@@ -22,6 +25,9 @@ class Loss(nn.Module, Generic[D]):
     `torch.distributed` holds a part of the batch, a loss over pairs (`across = True`) is that of the whole batch, with
     gradients to all parts: the mean over processes of its gradients, as DistributedDataParallel takes it, is the
     gradient of one process with the whole batch. All parts have one length.
+
+    On the CPU, but in compiled functions and under torch.func, signs and directions of 64 items are checked before the
+    loss, and all items where it is not finite.
 
     Examples
     --------
@@ -60,14 +66,17 @@ class Loss(nn.Module, Generic[D]):
         TypeError
             d is no distribution, or of a kind that this loss does not take.
         ValueError
-            There are no items; labels are not N integers.
+            There are no items; labels are not N integers; items are negative, as logarithms of variances are, or no
+            directions, or the loss is not finite because an item is not; processes have batches of different lengths.
         """
-        require_batch(type(self).__name__, d, labels)
+        owner = type(self).__name__
+        require_batch(owner, d, labels)
         with full_precision(labels):
             d = widened(d)
             if self.across and processes() > 1:
-                d, labels = type(d)(*map(gather, d.arrays)), gather(labels)
-            return self.loss(d, labels, seed)
+                d, labels = gathered(owner, d, labels)
+            d.check_rows()
+            return required_finite(owner, self.loss(d, labels, seed), d)
 
     def loss(self, d: D, labels: Tensor, seed: int | None) -> Tensor:
         """The loss in full precision, over the whole batch."""
@@ -83,6 +92,24 @@ def require_batch(owner: str, d: Any, labels: Any, name: str = "d", name_of_labe
     if not isinstance(labels, Tensor) or labels.shape != (len(d),) or labels.dtype != torch.int64:
         got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels)
         raise ValueError(f"{owner}: {name_of_labels} are {got}, expected int64 of shape ({len(d)},)")
+
+
+class NotFiniteError(ValueError):
+    """A loss that is not finite because an item is not."""
+
+
+def required_finite(owner: str, value: Tensor, *sides: Distribution) -> Tensor:
+    """The value of a loss; NotFiniteError where it is not finite, and an item of a side is not or is negative.
+
+    On a GPU, in compiled functions and under torch.func nothing is looked at.
+    """
+    if value.is_cpu and may_look(value) and not transformed(value) and not math.isfinite(value.item()):
+        for d in sides:
+            try:
+                d.validate()
+            except ValueError as error:
+                raise NotFiniteError(f"{owner}: the loss is {value.item()}: {error}") from None
+    return value
 
 
 def full_precision(labels: Tensor) -> AbstractContextManager[Any]:
@@ -108,14 +135,6 @@ def require_kind(loss: nn.Module, d: Distribution, kinds: Sequence[str]) -> None
         raise TypeError(f"{type(loss).__name__}: d is {d!r}, expected {' or '.join(kinds)}")
 
 
-def same_class_pairs(labels: Tensor) -> Tensor:
-    """Which ordered pairs i != j are of one class, [N, N] bool."""
-    same = labels[:, None] == labels
-    if torch.compiler.is_compiling():  # in whose code filling a diagonal takes as long as all else of a loss
-        return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    return same.fill_diagonal_(False)
-
-
 def processes() -> int:
     """How many processes train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -124,6 +143,23 @@ def processes() -> int:
 def first_row(rows: int) -> int:
     """The number, in the whole batch, of the first of this process's rows: draws are addressed by it."""
     return rows * dist.get_rank() if processes() > 1 else 0
+
+
+def gathered(owner: str, d: D, labels: Tensor, name: str = "d") -> tuple[D, Tensor]:
+    """The items and labels of all processes.
+
+    Raises
+    ------
+    ValueError
+        On every process, before anything else is sent: they have different numbers of items.
+    """
+    if may_look(labels):
+        sizes = [torch.empty(1, dtype=torch.int64, device=labels.device) for _ in range(processes())]
+        dist.all_gather(sizes, torch.full_like(sizes[0], len(d)))
+        lengths = torch.cat(sizes).tolist()  # a GPU is waited for once
+        if len(set(lengths)) > 1:
+            raise ValueError(f"{owner}: {name} of the processes have {lengths} items, expected as many of each")
+    return type(d)(*map(gather, d.arrays)), gather(labels)
 
 
 def gather(x: Tensor) -> Tensor:

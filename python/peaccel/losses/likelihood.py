@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from peaccel.distributions import Normal, VonMisesFisher
-from peaccel.losses._batch import mean_score_of_classes
-from peaccel.losses._between import Chosen, PairLoss, mean_score
+from peaccel.losses._between import ItemPairs, PairLoss
 from peaccel.losses.base import require_kind
 
 __all__ = ["NegativeMLS"]
@@ -27,7 +28,8 @@ class NegativeMLS(PairLoss[Normal | VonMisesFisher]):
     Notes
     -----
     Only pairs of one class are scored, D operations each, and each pair once: of 32 x 4 items of 512 dimensions a
-    seventh of the time that the whole matrix takes (diagonal variances).
+    seventh of the time that the whole matrix takes (diagonal variances). Gradients are found along with the value, and
+    are not differentiated again.
 
     References
     ----------
@@ -48,13 +50,8 @@ class NegativeMLS(PairLoss[Normal | VonMisesFisher]):
     [-1.0, -1.0, 1.0, 1.0]
     """
 
-    def loss(self, d: Normal | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
-        require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
-        # The score is symmetric: half of the ordered pairs, without those of an item with itself, have the mean of all.
-        return -mean_score_of_classes("NegativeMLS", d, labels, "mls")
+    of_two: ClassVar[bool] = False
 
-    def between(
-        self, d: Normal | VonMisesFisher, other: Normal | VonMisesFisher, chosen: Chosen, seed: int | None
-    ) -> Tensor:
-        require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
-        return -mean_score(d, other, chosen.same, "mls")
+    def of_pairs(self, pairs: ItemPairs[Normal | VonMisesFisher], seed: int | None) -> Tensor:
+        require_kind(self, pairs.d, ("normal_isotropic", "normal_diagonal", "vmf"))
+        return -pairs.mean("mls")

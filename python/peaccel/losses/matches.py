@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from peaccel import scores
 from peaccel.distributions import Normal
-from peaccel.losses._batch import mean_score_of_classes, mean_score_of_pairs
-from peaccel.losses._between import Chosen, PairLoss, mean_score
+from peaccel.losses._between import ItemPairs, PairLoss
 from peaccel.losses.base import require_kind
 
 __all__ = ["HIB"]
@@ -46,7 +45,8 @@ class HIB(PairLoss[Normal]):
     -----
     The paper and its followers do not say how they average. Means over either kind of pairs, each half, are those of
     the code above: otherwise the many pairs of two classes decide alone. Pairs are scored once each, not in both
-    orders, 64 quadrature nodes or n^2 distances a pair; no N x N matrix holds more than numbers.
+    orders, 64 quadrature nodes or n^2 distances a pair; no N x N matrix holds more than numbers. Gradients are found
+    along with the value, and are not differentiated again.
 
     References
     ----------
@@ -83,16 +83,9 @@ class HIB(PairLoss[Normal]):
             self.log_a.copy_(-mu.abs().mean().log())
             self.b.copy_(self.log_a.exp() * (2 * mu.var(0).sum()).sqrt())
 
-    def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
-        require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
-        a, different = self.log_a.exp(), (labels[:, None] != labels).triu()
-        match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed), costly=True)
-        differ = mean_score_of_pairs(d, different, self.score(a=-a, b=-self.b, seed=seed), costly=True)
-        return -(match + differ) / 2
-
-    def between(self, d: Normal, other: Normal, chosen: Chosen, seed: int | None) -> Tensor:
-        require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
+    def of_pairs(self, pairs: ItemPairs[Normal], seed: int | None) -> Tensor:
+        require_kind(self, pairs.d, ("normal_isotropic", "normal_diagonal"))
         a = self.log_a.exp()
-        match = mean_score(d, other, chosen.same, self.score(a=a, b=self.b, seed=seed))
-        differ = mean_score(d, other, chosen.different, self.score(a=-a, b=-self.b, seed=seed))
+        match = pairs.mean(self.score(a=a, b=self.b, seed=seed), costly=True)
+        differ = pairs.mean(self.score(a=-a, b=-self.b, seed=seed), different=True, costly=True)
         return -(match + differ) / 2

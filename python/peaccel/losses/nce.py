@@ -95,7 +95,7 @@ class ScoreNCE(Loss[Distribution]):
                 raise ValueError(f"ScoreNCE: {name} is given, which {self.score.name} does not have")
         prior = {name: None if x is None else torch.as_tensor(x, dtype=torch.float32) for name, x in start.items()}
         var, mean = prior.values()
-        if var is not None and not (var > 0).all():
+        if var is not None and not var.is_meta and not (var > 0).all():
             raise ValueError(f"ScoreNCE: prior_var is {prior_var}, expected numbers above 0")
         self.log_prior_var = None if var is None else nn.Parameter(var.log())
         self.prior_mean = None if mean is None else nn.Parameter(mean.clone())

@@ -11,15 +11,8 @@ from torch.nn.functional import softplus
 from peaccel import scores
 from peaccel.distributions import Distribution, Normal
 from peaccel.distributions.sample import sample
-from peaccel.losses._batch import (
-    distances,
-    entries_of_classes,
-    mean_of,
-    others_of_classes,
-    pairs_of,
-    unit_means,
-)
-from peaccel.losses._between import Chosen, PairLoss, distances_between, scored, weighted_mean
+from peaccel.losses._batch import entries_of_classes, is_static, mean_of, others_of_classes
+from peaccel.losses._between import ItemPairs, PairLoss
 from peaccel.losses.base import Loss
 from peaccel.scores import Score
 
@@ -29,6 +22,10 @@ __all__ = ["Contrastive", "MarginLoss", "MultiSimilarity"]
 DIRECT = 70.0
 """The greatest exponent of which exponentials are summed as they are: a hundred million times e^70 = 3e30 is in
 float32's range, and it takes less than half of the time of logsumexp."""
+
+
+BLOCK = 1 << 18
+"""How many distances negatives are drawn by at a time."""
 
 
 class Contrastive(PairLoss[Distribution]):
@@ -85,18 +82,11 @@ class Contrastive(PairLoss[Distribution]):
             raise ValueError(f"Contrastive: {got}, expected {expected}")
         self.positive_margin, self.negative_margin = positive_margin, negative_margin
 
-    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        if self.score is not None:
-            return self.all_pairs(d, labels, seed)
-        same, different = pairs_of("Contrastive", labels)
-        apart = distances(unit_means(d))
+    def of_pairs(self, pairs: ItemPairs[Distribution], seed: int | None) -> Tensor:
+        same, different = pairs.counts()
+        apart = pairs.distances() if self.score is None else -pairs.scores(self.score, seed)
         near = mean_of((apart - self.positive_margin).relu(), same)
         return near + mean_of((self.negative_margin - apart).relu(), different)
-
-    def between(self, d: Distribution, other: Distribution, chosen: Chosen, seed: int | None) -> Tensor:
-        apart = distances_between(d, other) if self.score is None else -scored(d, other, self.score, seed)
-        near = weighted_mean((apart - self.positive_margin).relu(), chosen.same)
-        return near + weighted_mean((self.negative_margin - apart).relu(), chosen.different)
 
 
 class MultiSimilarity(PairLoss[Distribution]):
@@ -164,47 +154,31 @@ class MultiSimilarity(PairLoss[Distribution]):
                 raise ValueError(f"MultiSimilarity: {name} is {value}, expected a number above 0")
         self.threshold, self.margin, self.alpha, self.beta = threshold, margin, alpha, beta
 
-    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        if self.score is not None:
-            return self.all_pairs(d, labels, seed)
-        rows, counted = others_of_classes("MultiSimilarity", labels)
-        unit = unit_means(d).mu
-        cosines = unit @ unit.T
-        near = entries_of_classes(cosines, rows)
-        far = cosines.detach().masked_fill(labels[:, None] == labels, -math.inf)
-        hardest, others = far.amax(1, keepdim=True), ~counted
-        easiest = near.detach().masked_fill(others, math.inf).amin(1, keepdim=True)
-        dropped = others | (near.detach() >= hardest + self.margin)
-        positive = _soft_hinge(near, dropped, -self.alpha, self.threshold)
-        return (positive + _soft_hinge(cosines, far <= easiest - self.margin, self.beta, self.threshold)).mean()
+    def of_pairs(self, pairs: ItemPairs[Distribution], seed: int | None) -> Tensor:
+        if self.score is None:
+            a, b = pairs.units()
+            values = a @ b.T
+        else:
+            values = pairs.scores(self.score, seed)
+        if pairs.alone:
+            rows, counted = others_of_classes(pairs.owner, pairs.labels)
+            near, beside, same = entries_of_classes(values, rows), ~counted, pairs.labels[:, None] == pairs.labels
+        else:
+            near, (beside, same) = values, (x == 0 for x in pairs.counts())
+        if pairs.mined is None:
+            far = values.detach().masked_fill(same, -math.inf)
+            hardest = far.amax(1, keepdim=True)
+            easiest = near.detach().masked_fill(beside, math.inf).amin(1, keepdim=True)
+            beside, same = beside | (near.detach() >= hardest + self.margin), far <= easiest - self.margin
+        return (self._soft_hinge(near, beside, -self.alpha) + self._soft_hinge(values, same, self.beta)).mean()
 
-    def between(self, d: Distribution, other: Distribution, chosen: Chosen, seed: int | None) -> Tensor:
-        score = scores.get("cosine") if self.score is None else self.score
-        sides = (unit_means(d), unit_means(other)) if self.score is None else (d, other)
-        values = scored(*sides, score, seed)
-        beside, alone = chosen.same == 0, chosen.different == 0
-        if not chosen.mined:
-            found = values.detach()
-            hardest = found.masked_fill(alone, -math.inf).amax(1, keepdim=True)
-            easiest = found.masked_fill(beside, math.inf).amin(1, keepdim=True)
-            beside, alone = beside | (found >= hardest + self.margin), alone | (found <= easiest - self.margin)
-        of_same = _soft_sum(values, beside, -self.alpha, self.threshold)
-        return (of_same + _soft_sum(values, alone, self.beta, self.threshold)).mean()
-
-
-def _soft_sum(values: Tensor, dropped: Tensor, sharpness: float, threshold: float) -> Tensor:
-    """`_soft_hinge` of values of any size: [N], 0 with gradient 0 of a row of which all are dropped."""
-    exponents = (sharpness * (values - threshold)).masked_fill(dropped, -math.inf)
-    zero = torch.zeros_like(exponents[:, :1])
-    return torch.cat([zero, exponents], 1).logsumexp(1) / abs(sharpness)
-
-
-def _soft_hinge(cosines: Tensor, dropped: Tensor, sharpness: float, threshold: float) -> Tensor:
-    """log(1 + sum of exp(sharpness (x - threshold)) over the entries x of a row that are not dropped) / |sharpness|."""
-    exponents = (sharpness * cosines).masked_fill_(dropped, -math.inf)
-    if abs(sharpness) * (1 + abs(threshold)) <= DIRECT:
-        return (exponents.exp_().sum(1) * math.exp(-sharpness * threshold)).log1p() / abs(sharpness)
-    return softplus(exponents.logsumexp(1) - sharpness * threshold) / abs(sharpness)
+    def _soft_hinge(self, values: Tensor, dropped: Tensor, sharpness: float) -> Tensor:
+        """log(1 + sum of exp(sharpness (x - threshold)) over x of a row that are not dropped) / |sharpness|."""
+        exponents = (sharpness * values).masked_fill_(dropped, -math.inf)
+        if self.score is None and abs(sharpness) * (1 + abs(self.threshold)) <= DIRECT:
+            return (exponents.exp_().sum(1) * math.exp(-sharpness * self.threshold)).log1p() / abs(sharpness)
+        beyond = exponents.logsumexp(1) - sharpness * self.threshold
+        return softplus(beyond, threshold=40) / abs(sharpness)  # from where on float64 has no digit of the 1
 
 
 class MarginLoss(Loss[Distribution]):
@@ -244,7 +218,7 @@ class MarginLoss(Loss[Distribution]):
     Weights are relative to the largest of their anchor. Where it is the batch's largest, as in the paper's code and
     pytorch-metric-learning's DistanceWeightedMiner, one close pair leaves other anchors without any: of D = 256,
     distances .5 and 1.38 weigh e^184 to 1. Draws have no gradient; their noise is that of `peaccel.sample`. N x N
-    numbers.
+    distances, and on the CPU no more of weights than some rows.
 
     References
     ----------
@@ -277,19 +251,28 @@ class MarginLoss(Loss[Distribution]):
         self.beta = nn.Parameter(torch.tensor(float(beta)))
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        same, different = pairs_of("MarginLoss", labels)
-        apart = distances(unit_means(d))
-        negatives, drawn = self._negatives(apart.detach(), different, d.dim, seed)
-        beyond = torch.stack((apart - self.beta, self.beta - apart.gather(1, negatives)))
-        hinges = (beyond + self.margin).relu() * torch.stack((same, same & drawn))
+        rows, counted = others_of_classes("MarginLoss", labels)
+        apart = ItemPairs("MarginLoss", d, labels).distances()
+        negatives, drawn = self._negatives(apart.detach(), labels[:, None] != labels, rows, d.dim, seed)
+        beyond = torch.stack((entries_of_classes(apart, rows) - self.beta, self.beta - apart.gather(1, negatives)))
+        hinges = (beyond + self.margin).relu() * torch.stack((counted, counted & drawn))
         return hinges.sum() / (hinges > 0).sum().clamp(min=1)
 
-    def _negatives(self, apart: Tensor, different: Tensor, dim: int, seed: int | None) -> tuple[Tensor, Tensor]:
-        """For each pair [N, N], whose row is its anchor, a drawn item of another class, and whether it is one."""
-        near = different & (apart < self.far)
-        at = apart.clamp(self.cutoff, self.far)
-        log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)
-        shares = log_weights.masked_fill(~near, -math.inf).softmax(1).cumsum(1)
-        normals = sample(Normal(torch.zeros_like(apart), 1.0), 1, seed)[0]
-        drawn = torch.searchsorted(shares, torch.special.ndtr(normals), right=True).clamp(max=apart.shape[1] - 1)
-        return drawn, near.gather(1, drawn)
+    def _negatives(
+        self, apart: Tensor, different: Tensor, rows: Tensor, dim: int, seed: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """For each pair [N, K] of an anchor with one of `rows` a drawn item of another class, and whether it is one."""
+        count, items = apart.shape
+        step = count if is_static(apart) else max(1, BLOCK // items)
+        negatives, drawn = [], []
+        for start in range(0, count, step):
+            some, of = slice(start, start + step), apart[start : start + step]
+            near = different[some] & (of < self.far)
+            at = of.clamp(self.cutoff, self.far)
+            log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)
+            shares = log_weights.masked_fill(~near, -math.inf).softmax(1).cumsum(1)
+            normals = sample(Normal(torch.zeros_like(of), 1.0), 1, seed, first_row=start)[0]
+            uniform = torch.special.ndtr(entries_of_classes(normals, rows[some]))
+            negatives.append(torch.searchsorted(shares, uniform, right=True).clamp(max=items - 1))
+            drawn.append(near.gather(1, negatives[-1]))
+        return torch.cat(negatives), torch.cat(drawn)

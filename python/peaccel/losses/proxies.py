@@ -76,12 +76,13 @@ class ProxyAnchor(Loss[Distribution]):
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         require_labels(self, labels, len(self.weight))
-        cosines = _cosines(self, d, self.weight)
-        positive, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
-        near = (self.scale * (self.margin - positive)).expand_as(same).masked_fill(~same, -torch.inf)
-        far = (self.scale * (cosines + self.margin)).scatter(1, labels[:, None], -torch.inf)
-        # `near` has equal columns for all rows of a class, of which one counts.
-        shares = 1 / same.sum(0, dtype=cosines.dtype)
+        cosines, column = _cosines(self, d, self.weight), labels[:, None]
+        few = len(labels) <= len(self.weight)
+        same = column == (labels if few else torch.arange(len(self.weight), device=labels.device))
+        near = (self.scale * (self.margin - cosines.gather(1, column))).expand_as(same).masked_fill(~same, -torch.inf)
+        far = (self.scale * (cosines + self.margin)).scatter(1, column, -torch.inf)
+        # By items `near` has equal columns for all rows of a class, of which one counts; by classes empty ones.
+        shares = 1 / same.sum(0, dtype=cosines.dtype) if few else same.any(0).to(cosines.dtype)
         return (shares * _log1p_sum_exp(near)).sum() / shares.sum() + _log1p_sum_exp(far).mean()
 
 

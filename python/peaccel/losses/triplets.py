@@ -12,75 +12,142 @@ labels.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding, pad
 
-from peaccel import scores, special
-from peaccel.distributions import Distribution, Normal, VonMisesFisher
+from peaccel import ops, retrieval, scores, special
+from peaccel.distributions import Distribution, Normal, Point, VonMisesFisher
 from peaccel.distributions.triplet_probability import Spread, moments_on_sphere, spread_on_sphere
-from peaccel.losses._batch import (
-    all_different,
-    all_equal,
-    listed,
-    mean_of,
-    on_gpu,
-    require_pairs,
-    square_distances,
-)
-from peaccel.losses._between import Chosen, PairLoss, scored
-from peaccel.losses._directions import directions
-from peaccel.losses.base import Loss, require_kind, same_class_pairs
+from peaccel.losses._batch import may_look, mean_of, on_gpu, pairs_of_classes, sum_of
+from peaccel.losses._between import D, ItemPairs, PairLoss
+from peaccel.losses.base import require_kind
 from peaccel.scores import Score
 
 __all__ = ["BayesianTriplet", "Triplet", "TripletRegression"]
 
 
 class Triplets(NamedTuple):
-    """All triplets of a batch: M pairs of one class, or where they may not be listed all N x N, with each item.
+    """B pairs of an anchor and a positive, each with all M others; the same of all pairs [N, M] where they may not be
+    listed; or T triplets that a miner chose.
 
     The gradient of an embedding sorts no rows, as that of an index does on a GPU.
     """
 
     pairs: tuple[Tensor, Tensor] | None
-    """[M], rows of the anchors and of the positives; None of all pairs."""
-    negative: Tensor
-    """[M, N] or [N, N, N] bool: which items are of another class, beside a pair of one class."""
+    """Rows of the anchors and of the positives; None of all pairs."""
+    negatives: Tensor | None
+    """[T], rows of the negatives; None of all others."""
+    counts: Tensor
+    """[B, M] or [N, M, M], whether or how often each counts; [T, 1] of listed ones."""
 
     def near(self, x: Tensor) -> Tensor:
-        """The entries [M, 1] or [N, N, 1] of a matrix [N, N] for anchor and positive."""
+        """The entries [B, 1] or [N, M, 1] of a matrix [N, M] for anchor and positive."""
         return x[..., None] if self.pairs is None else x[*self.pairs, None]
 
     def far(self, x: Tensor) -> Tensor:
-        """The entries [M, N] or [N, 1, N] of a matrix [N, N] for anchor and negative."""
-        return x[:, None] if self.pairs is None else embedding(self.pairs[0], x)
+        """The entries [B, M], [N, 1, M] or [T, 1] of a matrix [N, M] for anchor and negative."""
+        return x[:, None] if self.pairs is None else self._negatives_of(x, self.pairs[0])
 
     def apart(self, x: Tensor) -> Tensor:
-        """The entries [M, N] or [N, N] of a matrix [N, N] for positive and negative."""
-        return x if self.pairs is None else embedding(self.pairs[1], x)
+        """The entries [B, M], [M, M] or [T, 1] of a matrix [M, M] for positive and negative."""
+        return x if self.pairs is None else self._negatives_of(x, self.pairs[1])
 
     def anchor(self, x: Tensor) -> Tensor:
-        """Numbers or rows of the anchors, [M, 1] or [N, 1, 1] of them."""
+        """Numbers or rows of the anchors, [B, 1] or [N, 1, 1] of them."""
         return x[:, None, None] if self.pairs is None else x[self.pairs[0], None]
 
     def positive(self, x: Tensor) -> Tensor:
-        """Numbers or rows of the positives, [M, 1] or [N, 1] of them."""
+        """Numbers or rows of the positives, [B, 1] or [M, 1] of them."""
         return x[:, None] if self.pairs is None else x[self.pairs[1], None]
 
+    def negative(self, x: Tensor) -> Tensor:
+        """Numbers or rows of the negatives, [M], or [T, 1] of them."""
+        return x if self.negatives is None else x[self.negatives, None]
 
-def triplets_of(owner: str, labels: Tensor) -> Triplets:
-    """The triplets of a batch.
+    def _negatives_of(self, x: Tensor, rows: Tensor) -> Tensor:
+        return embedding(rows, x) if self.negatives is None else x[rows, self.negatives, None]
+
+
+def triplets_of(pairs: ItemPairs[Any]) -> Iterator[Triplets]:
+    """The triplets in blocks, each of no more numbers than `BLOCK`, or than there are pairs of items.
 
     Raises
     ------
     ValueError
-        There are none.
+        A batch has none.
     """
-    same = same_class_pairs(labels)
-    different, pairs = labels[:, None] != labels, listed(owner, same)
-    return Triplets(pairs, same[..., None] & different[:, None] if pairs is None else different[pairs[0]])
+    if pairs.mined is not None and len(pairs.mined) == 3:
+        one = torch.ones((), dtype=torch.bool, device=pairs.labels.device)
+        for a, p, n in zip(*(torch.split(x, BLOCK) for x in pairs.mined), strict=True):
+            yield Triplets((a, p), n, one.expand(len(n), 1))
+        return
+    if not may_look(pairs.labels):
+        same, different = pairs.counts()
+        yield Triplets(None, None, same[..., None] * different[:, None])
+        return
+    if pairs.alone:
+        rows, different = pairs_of_classes(pairs.owner, pairs.labels), pairs.labels[:, None] != pairs.labels
+    else:
+        same, different = pairs.counts()
+        rows = same.nonzero(as_tuple=True)  # type: ignore[assignment]  # a pair, of a matrix
+    step = max(len(pairs.other), BLOCK // len(pairs.other))
+    for a, p in zip(*(torch.split(x, step) for x in rows), strict=True):
+        beside = different[a]
+        yield Triplets((a, p), None, beside if pairs.mined is None else same[a, p, None] * beside)
+
+
+class TripletLoss(PairLoss[D]):
+    """A mean over triplets of numbers that are made of matrices of pairs; subclasses write `inputs` and `values`."""
+
+    def of_pairs(self, pairs: ItemPairs[D], seed: int | None) -> Tensor:
+        values, inputs, blocks = partial(self.values, pairs.d.dim), self.inputs(pairs), triplets_of(pairs)
+        first, second = next(blocks), next(blocks, None)
+        if second is None:
+            return mean_of(*values(first, *inputs)).to(pairs.d.mu.dtype)
+        every = chain((first, second), blocks)
+        mean: Tensor = _MeanInBlocks.apply(values, every, torch.is_grad_enabled(), *inputs)
+        return mean.to(pairs.d.mu.dtype)
+
+    def inputs(self, pairs: ItemPairs[D]) -> tuple[Tensor, ...]:
+        """Matrices of pairs, and numbers or rows of items, of which `values` are made."""
+        raise NotImplementedError
+
+    def values(self, dim: int, triplets: Triplets, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The numbers of triplets of items of D dimensions, and whether or how often they count."""
+        raise NotImplementedError
+
+
+class _MeanInBlocks(torch.autograd.Function):
+    """The mean over blocks of triplets: a block's gradient is found before the next one is made."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Callable[..., Any], blocks: Iterable[Triplets], wanted: bool, *inputs: Tensor
+    ) -> Tensor:
+        leaves = [x.detach().requires_grad_(x.requires_grad) for x in inputs]
+        totals, counts = [], []
+        for triplets in blocks:
+            with torch.set_grad_enabled(wanted):
+                total, count = sum_of(*values(triplets, *leaves))
+            if wanted:
+                torch.autograd.backward(total)
+            totals.append(total.detach())
+            counts.append(count)
+        count = torch.stack(counts).sum().clamp(min=1)
+        ctx.save_for_backward(*(None if x.grad is None else x.grad / count for x in leaves))
+        return torch.stack(totals).sum() / count
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, None, *(None if x is None else grad * x for x in ctx.saved_tensors)
 
 
 class Triplet(PairLoss[Distribution]):
@@ -127,27 +194,21 @@ class Triplet(PairLoss[Distribution]):
         self.margin, self.only_violating = checked_margin("Triplet", margin), only_violating
         self.score = None if score is None else scores.get(score)
 
-    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        if self.score is not None:
-            return self.all_pairs(d, labels, seed)
-        squares = _squares_of_directions(d)
-        if on_gpu(labels):
-            found_by: Any = _violating_by_sorting
-        else:  # in a compiled function, whose shapes cannot depend on labels, it is one operator
-            found_by = violating_triplets if torch.compiler.is_compiling() else _violating
-        violating = Violating(*found_by(squares.detach().to(d.mu.dtype), labels, self.margin))
-        return self._mean(squares, violating).to(d.mu.dtype)
-
-    def between(self, d: Distribution, other: Distribution, chosen: Chosen, seed: int | None) -> Tensor:
-        squares = _squares_between(d, other) if self.score is None else -scored(d, other, self.score, seed).double()
-        if chosen.triplets is not None:
-            anchors, positives, negatives = chosen.triplets
+    def of_pairs(self, pairs: ItemPairs[Distribution], seed: int | None) -> Tensor:
+        dtype = pairs.d.mu.dtype
+        squares = pairs.square_distances() if self.score is None else -pairs.scores(self.score, seed).double()
+        if pairs.mined is not None and len(pairs.mined) == 3:
+            anchors, positives, negatives = pairs.mined
             hinges = (squares[anchors, positives] - squares[anchors, negatives] + self.margin).relu()
             counted = (hinges > 0) if self.only_violating else torch.ones_like(hinges, dtype=torch.bool)
-            return mean_of(hinges, counted).to(d.mu.dtype)
-        same, different = (x if x.dtype == torch.bool else x > 0 for x in (chosen.same, chosen.different))
-        violating = _by_sorting(squares.detach().to(d.mu.dtype), same, different, self.margin)
-        return self._mean(squares, violating).to(d.mu.dtype)
+            return mean_of(hinges, counted).to(dtype)
+        narrow = squares.detach().to(dtype)
+        if pairs.alone and not on_gpu(narrow):  # in a compiled function, whose shapes depend on no label, an operator
+            found_by: Any = violating_triplets if torch.compiler.is_compiling() else _violating
+            violating = Violating(*found_by(narrow, pairs.labels, self.margin))
+        else:
+            violating = _by_sorting(narrow, *pairs.counts(), self.margin)
+        return self._mean(squares, violating).to(dtype)
 
     def _mean(self, squares: Tensor, violating: Violating) -> Tensor:
         """The mean hinge."""
@@ -156,7 +217,7 @@ class Triplet(PairLoss[Distribution]):
         return hinges / counted.clamp(min=1)
 
 
-class TripletRegression(Loss[Normal]):
+class TripletRegression(TripletLoss[Normal]):
     """Triplet loss with a learned noise per image, over all triplets of the batch: the mean of ::
 
         h / (2 s) + log(s) / 2, h = [|a - p|^2 - |a - n|^2 + margin]_+, s = (var_a + var_p + var_n) / 3
@@ -196,21 +257,22 @@ class TripletRegression(Loss[Normal]):
     [0.65, 0.5, 0.6]
     """
 
-    across = True
-
     def __init__(self, *, margin: float = 0.2) -> None:
         super().__init__()
         self.margin = checked_margin("TripletRegression", margin)
 
-    def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
-        require_kind(self, d, ("normal_isotropic",))
-        triplets, var = triplets_of("TripletRegression", labels), d.var.double()
-        shared = (triplets.anchor(var) + triplets.positive(var) + var) / 3
-        values = _hinges(d, triplets, self.margin) / (2 * shared) + shared.log() / 2
-        return mean_of(values, triplets.negative).to(d.mu.dtype)
+    def inputs(self, pairs: ItemPairs[Normal]) -> tuple[Tensor, ...]:
+        require_kind(self, pairs.d, ("normal_isotropic",))
+        return pairs.square_distances().to(pairs.d.mu.dtype), pairs.d.var.double(), pairs.other.var.double()
+
+    def values(self, dim: int, triplets: Triplets, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        squares, var, of_other = inputs
+        shared = (triplets.anchor(var) + triplets.positive(of_other) + triplets.negative(of_other)) / 3
+        hinges = (triplets.near(squares) - triplets.far(squares) + self.margin).relu()
+        return hinges / (2 * shared) + shared.log() / 2, triplets.counts
 
 
-class BayesianTriplet(Loss[Normal | VonMisesFisher]):
+class BayesianTriplet(TripletLoss[Normal | VonMisesFisher]):
     """Minus the mean log probability that triplets hold, over all of the batch, without the regulariser.
 
     tau = |a - p|^2 - |a - n|^2 of draws is near normal, so that with its exact mean E and variance V::
@@ -274,28 +336,35 @@ class BayesianTriplet(Loss[Normal | VonMisesFisher]):
     [0.0, 0.47, 0.69]
     """
 
-    across = True
-
     def __init__(self, *, margin: float = 0.0, only_violating: bool = False, match_moments: bool = False) -> None:
         super().__init__()
         self.margin, self.only_violating, self.match_moments = margin, only_violating, match_moments
 
-    def loss(self, d: Any, labels: Tensor, seed: int | None) -> Tensor:
-        require_kind(self, d, ("vmf",) if self.match_moments else ("normal_isotropic", "normal_diagonal", "vmf"))
-        triplets = triplets_of(type(self).__name__, labels)
-        wide = d.to(torch.float64)
-        squares = square_distances(wide)
+    def inputs(self, pairs: ItemPairs[Any]) -> tuple[Tensor, ...]:
+        require_kind(self, pairs.d, ("vmf",) if self.match_moments else ("normal_isotropic", "normal_diagonal", "vmf"))
+        d = pairs.d.to(torch.float64)
+        other = d if pairs.reference is None else pairs.other.to(torch.float64)
+        squares = _squares(d, other)
+        if d.kind == "normal_diagonal":
+            return squares, *_of_diagonal(d, other, squares)
+        between = squares if other is d else _squares(other, other)
         if self.match_moments:
-            mean, var = _of_vmf(wide, squares, triplets)
-        elif d.kind == "normal_diagonal":
-            mean, var = _of_diagonal(wide, squares, triplets)
+            return squares, between, *spread_on_sphere(d.dim, d.kappa), *spread_on_sphere(d.dim, other.kappa)
+        return squares, *_of_isotropic(d.dim, _variances(d), _variances(other), squares), between, _variances(d)
+
+    def values(self, dim: int, triplets: Triplets, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        squares = inputs[0]
+        if self.match_moments:
+            mean, var = _on_sphere(dim, triplets, *inputs)
         else:
-            mean, var = _of_isotropic(wide.dim, _variances(wide), squares, triplets)
+            _, of_mean, of_variance, *of_three = inputs
+            mean = triplets.near(of_mean) - triplets.far(of_mean)
+            var = _with_three(triplets, triplets.near(of_variance) + triplets.far(of_variance), *of_three)
         log_probability: Tensor = special.log_ndtr((-self.margin - mean) * var.rsqrt())
-        counted = triplets.negative
+        counts = triplets.counts
         if self.only_violating:
-            counted = counted & (triplets.near(squares) - triplets.far(squares) > -self.margin)
-        return -mean_of(log_probability, counted).to(d.mu.dtype)
+            counts = counts * (triplets.near(squares) - triplets.far(squares) > -self.margin)
+        return -log_probability, counts
 
 
 def checked_margin(owner: str, margin: float) -> float:
@@ -304,25 +373,19 @@ def checked_margin(owner: str, margin: float) -> float:
     return margin
 
 
-def _squares_of_directions(d: Distribution) -> Tensor:
-    """Squared distances of the directions of the means [N, N]: float64, in which products err by some 1e-16, so that
-    in float32 near duplicates keep their digits."""
-    unit = directions(d.mu.double())
-    lengths = unit.detach().square().sum(1)  # 1, or 0 of a mean 0, either way without gradient
-    squares: Tensor = torch.addmm(lengths, unit, unit.T, alpha=-2) + lengths[:, None]
-    return squares
-
-
-def _squares_between(d: Distribution, other: Distribution) -> Tensor:
-    """`_squares_of_directions` of two sides [N, M]."""
-    a, b = (directions(side.mu.double()) for side in (d, other))
-    lengths = [x.detach().square().sum(1) for x in (a, b)]
-    squares: Tensor = torch.addmm(lengths[1], a, b.T, alpha=-2) + lengths[0][:, None]
+def _squares(d: Distribution, other: Distribution) -> Tensor:
+    """Squared distances of the means [N, M], by differences: those of near duplicates keep their digits."""
+    means = Point(d.mu)
+    squares: Tensor = -retrieval.pairwise(means, means if other is d else Point(other.mu), "neg_sq_l2")
     return squares
 
 
 BLOCK = 1 << 18
 """How many triplets are compared together: as many numbers as stay in a core's cache."""
+
+
+SORTED = 64
+"""How many positives anchors have on average from where on their distances are sorted rather than compared."""
 
 
 class Violating(NamedTuple):
@@ -346,12 +409,11 @@ def _violating(squares: Tensor, labels: Tensor, margin: float) -> Violating:
     ValueError
         No two labels are equal, or all are.
     """
-    near, far, same = _compared(squares, labels, margin)
-    anchors, positives = same.nonzero(as_tuple=True)
-    if not len(anchors):
-        raise all_different("Triplet")
-    if len(anchors) == len(labels) * (len(labels) - 1):
-        raise all_equal("Triplet")
+    anchors, positives = pairs_of_classes("Triplet", labels)
+    different = labels[:, None] != labels
+    if len(anchors) > SORTED * len(labels):
+        return _by_sorting(squares, (~different).fill_diagonal_(False), different, margin)
+    near, far = squares + margin, squares.masked_fill(~different, math.inf)
     weights, of_pairs = torch.zeros_like(far), []
     thresholds, rows = near[anchors, positives, None], max(1, BLOCK // len(labels))
     for block, threshold in zip(torch.split(anchors, rows), torch.split(thresholds, rows), strict=True):
@@ -365,48 +427,38 @@ def _violating(squares: Tensor, labels: Tensor, margin: float) -> Violating:
     return Violating(weights, counts.sum(dtype=torch.float64), triplets)
 
 
-def _violating_by_sorting(squares: Tensor, labels: Tensor, margin: float) -> Violating:
-    """`_violating` in shapes that do not depend on labels."""
-    same = same_class_pairs(labels)
-    require_pairs("Triplet", same)
-    return _by_sorting(squares, same, labels[:, None] != labels, margin)
-
-
 def _by_sorting(squares: Tensor, same: Tensor, different: Tensor, margin: float) -> Violating:
-    """The violating triplets of an anchor's pairs of one class [N, M] with those of two."""
-    near, far = (squares + margin).masked_fill(~same, -math.inf), squares.masked_fill(~different, math.inf)
-    near_in = torch.searchsorted(far.sort(1).values, near)
-    far_in = far.shape[1] - torch.searchsorted(near.sort(1).values, far, right=True)
+    """The violating triplets of an anchor's pairs of one class [N, M] with those of two, as often as both count."""
+    near, far = (squares + margin).masked_fill(same == 0, -math.inf), squares.masked_fill(different == 0, math.inf)
+    near_in, far_in = _below(far, different, near), _below(-near, same, -far)
+    if same.dtype != torch.bool:
+        near_in, far_in = same * near_in, different * far_in
     triplets = (same.sum(1) * different.sum(1)).sum()
     return Violating((near_in - far_in).to(far.dtype), near_in.sum(dtype=torch.float64), triplets)
 
 
-def _compared(squares: Tensor, labels: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """`near` of all pairs, `far`, infinite for those of one class, and which pairs are an anchor and a positive."""
-    same = labels[:, None] == labels
-    near, far = squares + margin, squares.masked_fill(same, math.inf)
-    return near, far, same.fill_diagonal_(False)
+def _below(values: Tensor, counts: Tensor, limits: Tensor) -> Tensor:
+    """How many values of a row lie below each of its limits [N, M], each as often as it counts; the others are inf."""
+    ordered, order = values.sort(1)
+    below = torch.searchsorted(ordered, limits)
+    if counts.dtype == torch.bool:
+        return below
+    totals = pad(counts.double().gather(1, order).cumsum(1), (1, 0))
+    return totals.gather(1, below)
 
 
-violating_triplets = torch.library.custom_op(
-    "peaccel::violating_triplets",
-    _violating,
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor squares, Tensor labels, float margin) -> (Tensor, Tensor, Tensor)",
-)
-
-
-@violating_triplets.register_fake
 def _shapes(squares: Tensor, labels: Tensor, margin: float) -> Violating:
     found, triplets = (squares.new_empty((), dtype=dtype) for dtype in (torch.float64, torch.int64))
     return Violating(torch.empty_like(squares), found, triplets)
 
 
-def _hinges(d: Distribution, triplets: Triplets, margin: float) -> Tensor:
-    """The hinges of all triplets in d's dtype."""
-    squares = _squares_of_directions(d).to(d.mu.dtype)
-    return (triplets.near(squares) - triplets.far(squares) + margin).relu()
+violating_triplets = ops.define(
+    "violating_triplets",
+    "Tensor squares, Tensor labels, float margin",
+    "(Tensor, Tensor, Tensor)",
+    _violating,
+    _shapes,
+)
 
 
 def _variances(d: Any) -> Tensor:
@@ -414,32 +466,40 @@ def _variances(d: Any) -> Tensor:
     return var
 
 
-def _of_isotropic(dim: int, var: Tensor, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
-    """Mean and variance of tau, from variances [N]: all but the last term are of an anchor's pairs with p or with n."""
-    of_mean = squares + dim * var
-    of_variance = var * (2 * dim * (var + 2 * var[:, None]) + 4 * squares)
-    near, far = triplets.near(of_variance), triplets.far(of_variance)
-    of_three = torch.addcmul(near + far, 4 * triplets.anchor(var), triplets.apart(squares))
-    return triplets.near(of_mean) - triplets.far(of_mean), of_three
+def _of_isotropic(dim: int, var: Tensor, of_other: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """Terms of each pair [N, M] in the mean and the variance of tau, from variances [N] and [M]: all but that of
+    `_with_three` are of an anchor's pairs with p or with n."""
+    return squares + dim * of_other, of_other * (2 * dim * (of_other + 2 * var[:, None]) + 4 * squares)
 
 
-def _of_diagonal(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
-    """Mean and variance of tau, from variances [N, D], as `_of_isotropic`."""
-    mu, var = d.mu - d.mu.detach().mean(0), d.var  # centred, since less cancels near 0
-    of_mean, products, spread = squares + var.sum(1), var @ var.T, var @ (mu**2).T
-    # weighted[i, j] = sum of v_j (mu_i - mu_j)^2
-    weighted = (var * mu**2).sum(1) - 2 * mu @ (var * mu).T + spread.T
-    of_variance = 2 * products.diagonal() + 4 * (products + weighted)
-    # The sum of v_a (p - n)^2 has three items in it, but only pairs are multiplied by items.
-    v_a, mu_p = triplets.anchor(var), triplets.positive(mu)
-    apart = (v_a * mu_p**2).sum(-1) - 2 * ((v_a * mu_p) @ mu.T).squeeze(-2) + triplets.far(spread)
-    near, far = triplets.near(of_variance), triplets.far(of_variance)
-    return triplets.near(of_mean) - triplets.far(of_mean), near + far + 4 * apart
+def _of_diagonal(d: Any, other: Any, squares: Tensor) -> tuple[Tensor, ...]:
+    """`_of_isotropic` from variances [N, D] and [M, D], and what `_with_three` takes."""
+    centre, (v, w) = d.mu.detach().mean(0), (d.var, other.var)  # centred, since less cancels near 0
+    x, y = d.mu - centre, other.mu - centre
+    # weighted[i, j] = sum of w_j (x_i - y_j)^2
+    weighted = (w * y**2).sum(1) - 2 * x @ (w * y).T + x**2 @ w.T
+    return squares + w.sum(1), 2 * (w * w).sum(1) + 4 * (v @ w.T + weighted), v @ (y**2).T, v, y
 
 
-def _of_vmf(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
+def _with_three(triplets: Triplets, of_pairs: Tensor, between: Tensor, var: Tensor, *mu: Tensor) -> Tensor:
+    """The variance of tau: that of its pairs, and 4 times the sum of v_a (p - n)^2, which has three items in it.
+
+    Of variances per dimension, with means mu, only pairs are multiplied by items.
+    """
+    v_a = triplets.anchor(var)
+    if not mu:
+        return torch.addcmul(of_pairs, 4 * v_a, triplets.apart(between))
+    p, (n,) = triplets.positive(*mu), mu
+    weighted = v_a * p
+    products = weighted @ n.T if triplets.negatives is None else (weighted * n[triplets.negatives, None]).sum(-1)
+    return of_pairs + 4 * ((weighted * p).sum(-1) - 2 * products.squeeze(-2) + triplets.far(between))
+
+
+def _on_sphere(
+    dim: int, triplets: Triplets, squares: Tensor, between: Tensor, *spreads: Tensor
+) -> tuple[Tensor, Tensor]:
     """Mean and variance of tau, for draws of von Mises-Fisher distributions."""
-    spread = spread_on_sphere(d.dim, d.kappa)
-    a, p = (Spread(*map(of, spread)) for of in (triplets.anchor, triplets.positive))
-    near, far, apart = triplets.near(squares), triplets.far(squares), triplets.apart(squares)
-    return moments_on_sphere(d.dim, a, p, spread, near, far, apart)
+    of_items, of_others = spreads[:3], spreads[3:]
+    a = Spread(*map(triplets.anchor, of_items))
+    p, n = (Spread(*map(of, of_others)) for of in (triplets.positive, triplets.negative))
+    return moments_on_sphere(dim, a, p, n, triplets.near(squares), triplets.far(squares), triplets.apart(between))

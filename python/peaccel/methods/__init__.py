@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from peaccel._utils.python_files import load_file
 from peaccel._utils.suggestions import unknown
+from peaccel._utils.words import plain_name
 
 if TYPE_CHECKING:
     from peaccel.methods.method import Method
@@ -41,7 +42,8 @@ def load(name: str) -> Method:
     Parameters
     ----------
     name
-        One of `NAMES` or of `installed`, or the path of a Python file with a ``METHOD``, which is run once.
+        One of `NAMES`, in any case, or of `installed`, or the path of a Python file with a ``METHOD``, which is run
+        once.
 
     Raises
     ------
@@ -54,9 +56,9 @@ def load(name: str) -> Method:
     """
     if name.endswith(".py"):
         return _checked(getattr(load_file(Path(name)), "METHOD", None), name)
-    if name in FILES:
-        module = import_module(f"peaccel.methods.{FILES[name]}")
-        return cast("Method", getattr(module, "METHOD" if FILES[name] == name else name.upper()))
+    if (known := plain_name(name)) in FILES:
+        module = import_module(f"peaccel.methods.{FILES[known]}")
+        return cast("Method", getattr(module, "METHOD" if FILES[known] == known else known.upper()))
     if name in (points := _entry_points()):
         return _from_package(points[name])
     raise ValueError(unknown("method", name, (*NAMES, *points)))

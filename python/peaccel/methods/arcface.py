@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from peaccel.heads import PointHead
-from peaccel.methods.method import Method, Schedule, Training
+from peaccel.methods.method import Schedule, Training, described
 from peaccel.methods.parts import Classifier, Embedding, classify, mean_head
 
 
@@ -29,14 +29,4 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     return Training(nn.Sequential(backbone, head), loss, (stage,))
 
 
-METHOD = Method(
-    "arcface",
-    "Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019, arXiv:1801.07698",
-    distribution="point",
-    sampling=False,
-    loss="softmax, angular margin",
-    score="cosine",
-    confidence="norm",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("arcface", Settings, build)

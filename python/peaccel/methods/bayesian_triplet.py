@@ -11,7 +11,6 @@ from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
-    Method,
     NonNegative,
     Positive,
     Schedule,
@@ -19,6 +18,7 @@ from peaccel.methods.method import (
     Step,
     Terms,
     Training,
+    described,
 )
 from peaccel.methods.parts import Embedding, Kind, mean_head
 from peaccel.methods.triplet import batches_of
@@ -70,14 +70,4 @@ def build(
     return Training(nn.Sequential(backbone, head), triplet, (stage,))
 
 
-METHOD = Method(
-    "bayesian_triplet",
-    "Warburg et al., Bayesian Triplet Loss: Uncertainty Quantification in Image Retrieval, ICCV 2021, arXiv:2011.12663",
-    distribution="normal, vmf",
-    sampling=False,
-    loss="probability that a triplet holds, divergence from a prior",
-    score="neg_expected_sq_l2",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("bayesian_triplet", Settings, build)

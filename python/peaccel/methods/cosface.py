@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from peaccel.methods import arcface
-from peaccel.methods.method import Method
+from peaccel.methods.method import described
 from peaccel.methods.parts import Classifier
 
 
@@ -14,14 +14,4 @@ class Settings(arcface.Settings):
     classifier: Classifier = Classifier(loss="cosface", margin=0.35)
 
 
-METHOD = Method(
-    "cosface",
-    "Wang et al., CosFace: Large Margin Cosine Loss for Deep Face Recognition, CVPR 2018, arXiv:1801.09414",
-    distribution="point",
-    sampling=False,
-    loss="softmax, margin of cosines",
-    score="cosine",
-    confidence="norm",
-    settings=Settings,
-    build=arcface.build,
-)
+METHOD = described("cosface", Settings, arcface.build)

@@ -10,7 +10,7 @@ from peaccel.heads import UncertaintyHead
 from peaccel.losses.base import first_row
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.margin import ArcFace, CosFace
-from peaccel.methods.method import Batch, Group, Method, NonNegative, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import Batch, Group, NonNegative, Schedule, Stage, Step, Terms, Training, described
 from peaccel.methods.parts import Classifier, Uncertain, distribution_head
 
 
@@ -59,14 +59,4 @@ def draws(
     return Stage("DUL-cls", settings.draw, groups, classify_draws)
 
 
-METHOD = Method(
-    "dul_cls",
-    "Chang et al., Data Uncertainty Learning in Face Recognition, CVPR 2020, arXiv:2003.11339",
-    distribution="normal, vmf",
-    sampling=True,
-    loss="softmax with a margin at one draw, divergence from a prior",
-    score="cosine",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("dul_cls", Settings, build)

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from peaccel.heads import NormalHead, UncertaintyHead, VonMisesFisherHead
 from peaccel.losses.regression import ClassLikelihood
-from peaccel.methods.method import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import Batch, Group, Schedule, Stage, Step, Terms, Training, described
 from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head, init_scale_from_distance, points
 
 
@@ -75,14 +75,4 @@ def regression(
     return Stage(name, schedule, (Group((backbone, head)),), regress, start=start)
 
 
-METHOD = Method(
-    "dul_reg",
-    "Chang et al., Data Uncertainty Learning in Face Recognition, CVPR 2020, arXiv:2003.11339",
-    distribution="normal, vmf",
-    sampling=False,
-    loss="likelihood of class directions",
-    score="cosine",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("dul_reg", Settings, build)

@@ -14,7 +14,7 @@ from peaccel.heads import UncertaintyHead
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.regression import ClassLikelihood
 from peaccel.methods import dul_cls, dul_reg
-from peaccel.methods.method import Batch, Schedule, Training
+from peaccel.methods.method import Batch, Schedule, Training, described
 from peaccel.methods.parts import classify, distribution_head
 
 
@@ -56,4 +56,4 @@ def build(
     return Training(nn.Sequential(backbone, head), nn.ModuleList([classifier, fresh]), stages)
 
 
-METHOD = replace(dul_cls.METHOD, name="dul_reg_cls", loss="DUL-cls, then DUL-reg", settings=Settings, build=build)
+METHOD = described("dul_reg_cls", Settings, build)

@@ -4,7 +4,7 @@ The paper's other distances follow below.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -17,13 +17,13 @@ from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
-    Method,
     Positive,
     Schedule,
     Stage,
     Step,
     Terms,
     Training,
+    described,
 )
 from peaccel.methods.parts import Embedding, mean_head
 
@@ -110,18 +110,7 @@ def build(
     return Training(nn.Sequential(backbone, head), criterion, (stage,))
 
 
-METHOD = Method(
-    "el_nivmf",
-    "Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, "
-    "arXiv:2207.03784",
-    distribution="vmf",
-    sampling=True,
-    loss="NCA++, expected likelihood of non-isotropic vMF proxies",
-    score="cosine",
-    confidence="kappa",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("el_nivmf", Settings, build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +121,7 @@ class NivMFSettings(Settings):
     temperature: Positive = 1 / 32
 
 
-NIVMF = replace(
-    METHOD, name="nivmf", sampling=False, loss="NCA++, density of non-isotropic vMF proxies", settings=NivMFSettings
-)
+NIVMF = described("nivmf", NivMFSettings, build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +131,7 @@ class ELVMFSettings(Settings):
     distance: Distance = "el_vmf"
 
 
-EL_VMF = replace(
-    METHOD, name="el_vmf", sampling=False, loss="NCA++, expected likelihood of vMF proxies", settings=ELVMFSettings
-)
+EL_VMF = described("el_vmf", ELVMFSettings, build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +141,7 @@ class BVMFSettings(Settings):
     distance: Distance = "b_vmf"
 
 
-B_VMF = replace(METHOD, name="b_vmf", sampling=False, loss="NCA++, Bhattacharyya of vMF proxies", settings=BVMFSettings)
+B_VMF = described("b_vmf", BVMFSettings, build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +151,7 @@ class KLVMFSettings(Settings):
     distance: Distance = "kl_vmf"
 
 
-KL_VMF = replace(
-    METHOD, name="kl_vmf", sampling=False, loss="NCA++, divergence from vMF proxies", settings=KLVMFSettings
-)
+KL_VMF = described("kl_vmf", KLVMFSettings, build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +162,7 @@ class L2NCASettings(Settings):
     concentration: Positive = 200.0
 
 
-L2_NCA = replace(METHOD, name="l2_nca", sampling=False, loss="NCA++, squared distance", settings=L2NCASettings)
+L2_NCA = described("l2_nca", L2NCASettings, build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,4 +173,4 @@ class CosNCASettings(Settings):
     temperature: Positive = 1 / 256
 
 
-COS_NCA = replace(METHOD, name="cos_nca", sampling=False, loss="NCA++, cosine", settings=CosNCASettings)
+COS_NCA = described("cos_nca", CosNCASettings, build)

@@ -14,7 +14,6 @@ from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
-    Method,
     NonNegative,
     Positive,
     Schedule,
@@ -22,6 +21,7 @@ from peaccel.methods.method import (
     Step,
     Terms,
     Training,
+    described,
 )
 from peaccel.methods.parts import Uncertain, mean_head
 
@@ -72,14 +72,4 @@ def build(
     return Training(nn.Sequential(backbone, head), hib, (stage,), score)
 
 
-METHOD = Method(
-    "hib",
-    "Oh et al., Modeling Uncertainty with Hedged Instance Embeddings, ICLR 2019, arXiv:1810.00319",
-    distribution="normal",
-    sampling=True,
-    loss="cross-entropy of match probabilities, divergence from a prior",
-    score="hib",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("hib", Settings, build)

@@ -4,7 +4,7 @@ PFE fits variances to pairs of one class and never sees a wrong pair; here every
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from peaccel import scores
 from peaccel.losses.nce import ScoreNCE
-from peaccel.methods.method import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import Batch, Group, Positive, Schedule, Stage, Step, Terms, Training, described
 from peaccel.methods.parts import Classifier, Kind, Uncertain, classify, distribution_head, init_scale_within_classes
 
 
@@ -81,17 +81,7 @@ def _array(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return np.asarray(x.detach().float().cpu())
 
 
-METHOD = Method(
-    "llr_nce",
-    "peaccel: the softmax of the likelihood ratio; see docs/score-comparison.md",
-    distribution="normal, vmf",
-    sampling=False,
-    loss="softmax of the score over the batch",
-    score="llr",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("llr_nce", Settings, build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +91,7 @@ class MLSSettings(Settings):
     score: Literal["llr", "mls"] = "mls"
 
 
-MLS_NCE = replace(METHOD, name="mls_nce", score="mls", settings=MLSSettings)
+MLS_NCE = described("mls_nce", MLSSettings, build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,4 +102,4 @@ class VMFSettings(MLSSettings):
     head: Literal["mlp", "pfe"] = "mlp"
 
 
-VMF_NCE = replace(MLS_NCE, name="vmf_nce", settings=VMFSettings)
+VMF_NCE = described("vmf_nce", VMFSettings, build)

@@ -6,7 +6,18 @@ from torch import nn
 
 from peaccel.heads import PointHead
 from peaccel.losses.margin import MagFace
-from peaccel.methods.method import Batch, Group, Method, NonNegative, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import (
+    Batch,
+    Group,
+    NonNegative,
+    Positive,
+    Schedule,
+    Stage,
+    Step,
+    Terms,
+    Training,
+    described,
+)
 from peaccel.methods.parts import Embedding, mean_head
 
 
@@ -48,15 +59,4 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     return Training(nn.Sequential(backbone, head), magface, (Stage("MagFace", settings.schedule, groups, step),))
 
 
-METHOD = Method(
-    "magface",
-    "Meng et al., MagFace: A Universal Representation for Face Recognition and Quality Assessment, CVPR 2021, "
-    "arXiv:2103.06627",
-    distribution="point",
-    sampling=False,
-    loss="softmax with an angular margin by length",
-    score="cosine",
-    confidence="norm",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("magface", Settings, build)

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from peaccel.distributions import Normal, Point
 from peaccel.methods import triplet
-from peaccel.methods.method import AtLeast1, Share, Training
+from peaccel.methods.method import AtLeast1, Share, Training, described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +66,4 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     return replace(training, model=Passes(training.model, settings.passes))
 
 
-METHOD = replace(
-    triplet.METHOD,
-    name="mc_dropout",
-    paper="Gal & Ghahramani, Dropout as a Bayesian Approximation, ICML 2016, arXiv:1506.02142",
-    distribution="normal, diagonal",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("mc_dropout", Settings, build)

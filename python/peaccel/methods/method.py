@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from peaccel._utils import config
 from peaccel.distributions import Distribution
 from peaccel.scores import Score
 
@@ -27,6 +29,7 @@ __all__ = [
     "Stage",
     "Step",
     "Training",
+    "UpTo1024",
 ]
 
 # Ranges of settings; a value outside is refused by name when settings are read.
@@ -34,6 +37,7 @@ Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 AtLeast0: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+UpTo1024: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1024)]
 AtLeast1: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -169,3 +173,9 @@ class Method:
     """The frozen dataclass of its settings."""
     build: Callable[[nn.Module, int, int, Any], Training] = field(repr=False)
     """Makes a `Training` from a backbone, the width of its features, the number of classes and settings."""
+
+
+def described(name: str, settings: type[Any], build: Callable[[nn.Module, int, int, Any], Training]) -> Method:
+    """A method of this package, of which the table [about] of its recipe says the rest."""
+    recipe = config.read_mapping(Path(__file__).parent / "recipes" / f"{name}.toml")
+    return Method(name, **recipe["about"], settings=settings, build=build)

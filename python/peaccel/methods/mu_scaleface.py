@@ -9,7 +9,7 @@ from torch import nn
 from peaccel import scores
 from peaccel.distributions import Distribution
 from peaccel.methods import scaleface
-from peaccel.methods.method import Training
+from peaccel.methods.method import Training, described
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: scaleface.Settings) -> Training:
@@ -34,4 +34,4 @@ def score(d: Distribution, labels: NDArray[np.int64]) -> scores.Score:
     return scores.scale_cosine(mu=float(same / of_class + (every - same) / (ordered - of_class)) / 2)
 
 
-METHOD = replace(scaleface.METHOD, name="mu_scaleface", score="scale_cosine", build=build)
+METHOD = described("mu_scaleface", scaleface.Settings, build)

@@ -1,12 +1,12 @@
 """PANC + EL-nivMF: EL-nivMF guided by Proxy-Anchor on the same directions (eq. 7)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import nn
 
 from peaccel.losses.nca import ProxyNCAPP
 from peaccel.methods import el_nivmf
-from peaccel.methods.method import NonNegative, Positive, Training
+from peaccel.methods.method import NonNegative, Positive, Training, described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +31,4 @@ def build(
     return el_nivmf.build(backbone, features, classes, settings, loss, settings.omega, settings.scale)
 
 
-METHOD = replace(
-    el_nivmf.METHOD,
-    name="panc_el_nivmf",
-    loss=f"{el_nivmf.METHOD.loss}, and Proxy-Anchor",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("panc_el_nivmf", Settings, build)

@@ -11,7 +11,7 @@ from torch import nn
 
 from peaccel.heads import UncertaintyHead
 from peaccel.losses.likelihood import NegativeMLS
-from peaccel.methods.method import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import Batch, Group, Schedule, Stage, Step, Terms, Training, described
 from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head, init_scale_within_classes
 
 
@@ -56,14 +56,4 @@ def build(
     return Training(nn.Sequential(backbone, head), classifier, stages)
 
 
-METHOD = Method(
-    "pfe",
-    "Shi & Jain, Probabilistic Face Embeddings, ICCV 2019, arXiv:1904.09658",
-    distribution="normal, vmf",
-    sampling=False,
-    loss="negative MLS of same-class pairs",
-    score="mls",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("pfe", Settings, build)

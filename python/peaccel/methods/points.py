@@ -3,7 +3,7 @@
 A row is a paper, its settings and its loss, which takes its settings by their names.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 from peaccel.losses.base import Loss
 from peaccel.losses.pairs import Contrastive, MarginLoss, MultiSimilarity
 from peaccel.losses.proxies import ProxyAnchor, ProxyNCA
-from peaccel.methods.method import Method, NonNegative, Positive, Training
+from peaccel.methods.method import NonNegative, Positive, Training, described
 from peaccel.methods.parts import PointSettings, point_training
 
 SHARED = {field.name for field in fields(PointSettings)}
@@ -41,17 +41,7 @@ class ProxyAnchorSettings(PointSettings):
     """Margin of the cosine."""
 
 
-PROXY_ANCHOR = Method(
-    "proxy_anchor",
-    "Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020, arXiv:2003.13911",
-    distribution="point",
-    sampling=False,
-    loss="Proxy-Anchor",
-    score="cosine",
-    confidence="-",
-    settings=ProxyAnchorSettings,
-    build=partial(build, "proxy_anchor", ProxyAnchor),
-)
+PROXY_ANCHOR = described("proxy_anchor", ProxyAnchorSettings, partial(build, "proxy_anchor", ProxyAnchor))
 """Each proxy pulls and pushes all items of the batch, the hard ones most."""
 
 
@@ -64,14 +54,7 @@ class ProxyNCASettings(PointSettings):
     whose items and proxies have length 3, since |3 x - 3 p|^2 = 9 |x - p|^2."""
 
 
-PROXY_NCA = replace(
-    PROXY_ANCHOR,
-    name="proxy_nca",
-    paper="Movshovitz-Attias et al., No Fuss Distance Metric Learning using Proxies, ICCV 2017, arXiv:1703.07464",
-    loss="Proxy-NCA",
-    settings=ProxyNCASettings,
-    build=partial(build, "proxy_nca", ProxyNCA),
-)
+PROXY_NCA = described("proxy_nca", ProxyNCASettings, partial(build, "proxy_nca", ProxyNCA))
 """The proxy of an item's class against those of all others, by squared distances of directions."""
 
 
@@ -85,14 +68,7 @@ class ContrastiveSettings(PointSettings):
     """Distance from which on pairs of two classes cost nothing."""
 
 
-CONTRASTIVE = replace(
-    PROXY_ANCHOR,
-    name="contrastive",
-    paper="Hadsell et al., Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006",
-    loss="hinges of distances of pairs",
-    settings=ContrastiveSettings,
-    build=partial(build, "contrastive", Contrastive),
-)
+CONTRASTIVE = described("contrastive", ContrastiveSettings, partial(build, "contrastive", Contrastive))
 """Pairs of one class near, others further than a margin."""
 
 
@@ -110,14 +86,8 @@ class MultiSimilaritySettings(PointSettings):
     """Inverse temperature of pairs of two classes."""
 
 
-MULTI_SIMILARITY = replace(
-    PROXY_ANCHOR,
-    name="multi_similarity",
-    paper="Wang et al., Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning, CVPR 2019, "
-    "arXiv:1904.06627",
-    loss="multi-similarity of mined pairs",
-    settings=MultiSimilaritySettings,
-    build=partial(build, "multi_similarity", MultiSimilarity),
+MULTI_SIMILARITY = described(
+    "multi_similarity", MultiSimilaritySettings, partial(build, "multi_similarity", MultiSimilarity)
 )
 """Mined pairs, weighted by how hard they are."""
 
@@ -132,12 +102,5 @@ class MarginSettings(PointSettings):
     """The distance between near and far, from which training starts."""
 
 
-MARGIN_DWS = replace(
-    PROXY_ANCHOR,
-    name="margin_dws",
-    paper="Wu et al., Sampling Matters in Deep Embedding Learning, ICCV 2017, arXiv:1706.07567",
-    loss="margin of distances, distance-weighted negatives",
-    settings=MarginSettings,
-    build=partial(build, "margin_dws", MarginLoss),
-)
+MARGIN_DWS = described("margin_dws", MarginSettings, partial(build, "margin_dws", MarginLoss))
 """Distance-weighted sampling: negatives are drawn evenly over distances."""

@@ -15,7 +15,6 @@ from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
-    Method,
     NonNegative,
     Positive,
     Schedule,
@@ -23,6 +22,7 @@ from peaccel.methods.method import (
     Step,
     Terms,
     Training,
+    described,
 )
 from peaccel.methods.parts import Classifier, Embedding, classify, mean_head
 
@@ -72,14 +72,4 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     return Training(nn.Sequential(backbone, head), nn.ModuleList([classifier, scaleface]), stages)
 
 
-METHOD = Method(
-    "scaleface",
-    "Kail et al., ScaleFace: Uncertainty-aware Deep Metric Learning, 2022, arXiv:2209.01880",
-    distribution="scaled",
-    sampling=False,
-    loss="softmax with an angular margin and a scale an item",
-    score="cosine",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("scaleface", Settings, build)

@@ -7,7 +7,7 @@ from torch import nn
 from peaccel.heads import UncertaintyHead
 from peaccel.losses.regression import ClassLikelihood
 from peaccel.methods import dul_reg
-from peaccel.methods.method import Method, Schedule, Training
+from peaccel.methods.method import Schedule, Training, described
 from peaccel.methods.parts import Classifier, Kind, Uncertain, classify, distribution_head
 
 
@@ -41,14 +41,4 @@ def build(
     return Training(nn.Sequential(backbone, head), classifier, stages)
 
 
-METHOD = Method(
-    "scf",
-    "Li et al., Spherical Confidence Learning for Face Recognition, CVPR 2021",
-    distribution="vmf, normal",
-    sampling=False,
-    loss="likelihood of class directions, means fixed",
-    score="mls",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("scf", Settings, build)

@@ -14,7 +14,18 @@ from torch.nn.functional import cross_entropy
 from peaccel import retrieval
 from peaccel.heads import NormalHead, PointHead, ScaledHead, ScaleHead, UncertaintyHead
 from peaccel.losses.base import gather, processes
-from peaccel.methods.method import AtLeast1, Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import (
+    AtLeast1,
+    Batch,
+    Group,
+    Positive,
+    Schedule,
+    Stage,
+    Step,
+    Terms,
+    Training,
+    described,
+)
 from peaccel.methods.parts import Given
 
 
@@ -73,14 +84,4 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     return Training(model, nn.Module(), (Stage("text to image", settings.schedule, (group,), match),))
 
 
-METHOD = Method(
-    "text_to_image",
-    "Kail et al., ScaleFace: Uncertainty-aware Deep Metric Learning, 2022, arXiv:2209.01880, sec. 5",
-    distribution="scaled, normal, point",
-    sampling=False,
-    loss="softmax of the score over the batch, both ways",
-    score="scale_cosine",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("text_to_image", Settings, build)

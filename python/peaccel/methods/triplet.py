@@ -12,9 +12,8 @@ from torch import nn
 from peaccel import retrieval
 from peaccel.distributions import Point
 from peaccel.losses.triplets import Triplet
-from peaccel.methods.method import AtLeast1, Embed, NonNegative, Schedule, Training
+from peaccel.methods.method import AtLeast1, Embed, NonNegative, Schedule, Training, described
 from peaccel.methods.parts import PointSettings, point_training
-from peaccel.methods.points import PROXY_ANCHOR
 
 POOL = 5000  # how many items the negatives of an epoch are chosen from
 
@@ -101,12 +100,4 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     return replace(training, stages=stages)
 
 
-METHOD = replace(
-    PROXY_ANCHOR,
-    name="triplet",
-    paper="Schroff et al., FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR 2015, "
-    "arXiv:1503.03832",
-    loss="hinge of triplets",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("triplet", Settings, build)

@@ -13,7 +13,6 @@ from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
-    Method,
     NonNegative,
     Positive,
     Schedule,
@@ -21,6 +20,7 @@ from peaccel.methods.method import (
     Step,
     Terms,
     Training,
+    described,
 )
 from peaccel.methods.parts import Embedding, mean_head
 from peaccel.methods.triplet import batches_of
@@ -58,14 +58,4 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     return Training(nn.Sequential(backbone, head), triplet, (stage,))
 
 
-METHOD = Method(
-    "triplet_regression",
-    "Taha et al., Unsupervised Data Uncertainty Learning in Visual Retrieval Systems, 2019, arXiv:1902.02586",
-    distribution="normal",
-    sampling=False,
-    loss="hinge of triplets with a learned noise",
-    score="cosine",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("triplet_regression", Settings, build)

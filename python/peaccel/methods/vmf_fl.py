@@ -10,7 +10,7 @@ from torch import nn
 
 from peaccel.heads import UncertaintyHead
 from peaccel.losses.margin import VMFFL
-from peaccel.methods.method import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import Batch, Group, Positive, Schedule, Stage, Step, Terms, Training, described
 from peaccel.methods.parts import Kind, Uncertain, class_directions, distribution_head
 
 
@@ -55,14 +55,4 @@ def build(
     return Training(nn.Sequential(backbone, head), classifier, (stage,))
 
 
-METHOD = Method(
-    "vmf_fl",
-    "Hasnat et al., von Mises-Fisher Mixture Model-based Deep Learning, 2017, arXiv:1706.04264",
-    distribution="vmf, normal",
-    sampling=False,
-    loss="softmax scaled by the concentration",
-    score="cosine",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("vmf_fl", Settings, build)

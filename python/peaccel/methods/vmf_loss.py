@@ -12,7 +12,6 @@ from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
-    Method,
     Positive,
     Schedule,
     Share,
@@ -20,6 +19,7 @@ from peaccel.methods.method import (
     Step,
     Terms,
     Training,
+    described,
 )
 from peaccel.methods.parts import Embedding, mean_head
 
@@ -80,15 +80,4 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     return Training(nn.Sequential(backbone, head), loss, (stage,))
 
 
-METHOD = Method(
-    "vmf_loss",
-    "Scott et al., von Mises-Fisher Loss: An Exploration of Embedding Geometries for Supervised Learning, ICCV 2021, "
-    "arXiv:2103.15718",
-    distribution="vmf",
-    sampling=True,
-    loss="bound of the expected softmax of vMF classes",
-    score="expected_cosine",
-    confidence="default",
-    settings=Settings,
-    build=build,
-)
+METHOD = described("vmf_loss", Settings, build)

@@ -4,6 +4,9 @@ scikit-learn and scipy compute what they define as the papers do: `nmi`, `spearm
 `train`).
 """
 
+from typing import TYPE_CHECKING
+
+from peaccel._utils.words import answered
 from peaccel.metrics._judged_ranking import relevance, without_self
 from peaccel.metrics._relation import Relevance
 from peaccel.metrics.calibration_error import CalibrationBins, calibration_error
@@ -18,7 +21,7 @@ from peaccel.metrics.confidences import (
     top_score_confidence,
 )
 from peaccel.metrics.detection_cost import DetectionCost, detection_cost
-from peaccel.metrics.equal_error import EqualError, equal_error
+from peaccel.metrics.equal_error_rate import EqualError, equal_error_rate
 from peaccel.metrics.open_set import Novelty, OpenSet, OpenSetPoint, mate_scores, novelty_detection, open_set
 from peaccel.metrics.reject_verification import RejectVerification, pair_uncertainty, reject_verification
 from peaccel.metrics.rejection import ceda, r_auroc, rejection_area, rejection_curve, truncated_rows
@@ -33,10 +36,10 @@ from peaccel.metrics.retrieval import (
     precision_recall_auc_at_1,
     recall_at_k,
 )
+from peaccel.metrics.trial_clusters import trial_clusters
 from peaccel.metrics.verification import (
     TarAtFar,
     best_threshold,
-    equal_error_rate,
     roc_auc,
     tar_at_far,
     verification_accuracy,
@@ -60,7 +63,6 @@ __all__ = [
     "class_probability_confidence",
     "cropped_less_confident",
     "detection_cost",
-    "equal_error",
     "equal_error_rate",
     "hit_at_k",
     "map_at_k",
@@ -86,7 +88,11 @@ __all__ = [
     "spread_confidence",
     "tar_at_far",
     "top_score_confidence",
+    "trial_clusters",
     "truncated_rows",
     "verification_accuracy",
     "without_self",
 ]
+
+if not TYPE_CHECKING:  # which would take every attribute for known
+    __getattr__ = answered(__name__)

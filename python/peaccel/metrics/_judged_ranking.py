@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.metrics._numbers import as_array
 from peaccel.metrics._relation import Relation, as_relation
+from peaccel.metrics._ties import Ties
 
-__all__ = ["JudgedRanking", "relevance", "without_self"]
+__all__ = ["JudgedRanking", "ScoredIds", "relevance", "without_self"]
 
 Array = NDArray[Any]
 BLOCK = 1 << 16  # ids that are looked up at a time, so that they stay in a core's cache
+
+
+@runtime_checkable
+class ScoredIds(Protocol):
+    """Ids [Q, K] and their scores, best first, such as a `peaccel.Ranking`."""
+
+    @property
+    def ids(self) -> Any: ...
+    @property
+    def scores(self) -> Any: ...
 
 
 def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
@@ -65,14 +76,15 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
 
 
 def relevance(
-    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
     """Say which of the ranked gallery items are of the query's class.
 
     Parameters
     ----------
     ids
-        [Q, K] gallery rows, best first; -1 = none, which is never relevant.
+        [Q, K] gallery rows, best first; -1 = none, which is never relevant. Or a `peaccel.Ranking`, in which what has
+        a score of NaN is not relevant either.
     query_labels
         [Q]: numbers or strings; or a `Relevance`, which says what is right where no classes do.
     gallery_labels
@@ -116,17 +128,20 @@ class JudgedRanking:
     ids: Array
     """[Q, columns], or one more column where queries' rows are among them."""
     relation: Relation
+    scores: Array | None
+    """Of the ids, NaN where there is none; None where they are not known."""
 
     @staticmethod
     def of(
-        owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
+        owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
     ) -> JudgedRanking:
         """Check the arguments of the metric `owner`."""
-        found, relation = as_ids(owner, ids), as_relation(owner, query_labels, gallery_labels)
+        found, scores = (as_ids(owner, ids), None) if not isinstance(ids, ScoredIds) else _as_scored(owner, ids)
+        relation = as_relation(owner, query_labels, gallery_labels)
         if len(found) != relation.queries:
             expected = f"({relation.queries}, K) like query_labels"
             raise ValueError(f"{owner}: ids has shape {found.shape}, expected {expected}")
-        return JudgedRanking(owner, found, relation)
+        return JudgedRanking(owner, found, relation, scores)
 
     @property
     def leave_one_out(self) -> bool:
@@ -140,16 +155,35 @@ class JudgedRanking:
 
     def hits(self, columns: int) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
         """Which of the first ids are right for the query, by blocks of queries."""
-        ids, count = self.ids[:, : columns + self.leave_one_out], self.relation.gallery
+        shown = columns + self.leave_one_out if self.scores is None else self.ids.shape[1]
+        ids, count = self.ids[:, :shown], self.relation.gallery
         if ids.size and not -1 <= ids.min() <= ids.max() < count:
             raise ValueError(f"{self.owner}: ids span {ids.min()}..{ids.max()}, expected -1..{count - 1}")
         for rows in blocks(ids):
-            block = ids[rows]
-            if self.leave_one_out and block.shape[1]:
-                block = drop_self(self.owner, block, block, self.relation.first + rows.start)
-            hit = self.relation.right(np.arange(rows.start, rows.start + len(block))[:, None], block)
-            hit &= block >= 0
-            yield rows, _once(block, hit, count)
+            yield rows, self._hit(rows, columns)
+
+    def ties(self, rows: slice, columns: int) -> Ties | None:
+        """The rankings in a block of which equal scores have the first ids, or reach beyond them; None without any."""
+        if self.scores is None:
+            return None
+        scores = self._others(rows, self.scores[rows])
+        upper, lower = scores[:, : min(columns, scores.shape[1] - 1)], scores[:, 1 : columns + 1]
+        tied = np.flatnonzero((upper == lower).any(1))
+        return Ties(tied, scores[tied], self._hit(rows, self.columns)[tied]) if len(tied) else None
+
+    def _others(self, rows: slice, values: Array) -> Array:
+        """Values beside the first ids of a block, without those of queries' rows."""
+        if not (self.leave_one_out and values.shape[1]):
+            return values
+        ids = self.ids[rows, : values.shape[1]]
+        return drop_self(self.owner, ids, values, self.relation.first + rows.start)
+
+    def _hit(self, rows: slice, columns: int) -> NDArray[np.bool_]:
+        """Which of the first ids of a block are right."""
+        block = self._others(rows, self.ids[rows, : columns + self.leave_one_out])
+        hit = self.relation.right(np.arange(rows.start, rows.start + len(block))[:, None], block)
+        hit &= block >= 0
+        return _once(block, hit, self.relation.gallery)
 
     def class_sizes(self) -> NDArray[np.int64]:
         """[Q]: how many gallery items, but for the query itself, are right for each query."""
@@ -163,6 +197,18 @@ def as_ids(owner: str, ids: ArrayLike) -> Array:
     if found.dtype.kind not in "iu":
         raise ValueError(f"{owner}: ids has dtype {found.dtype}, expected integers")
     return found
+
+
+def _as_scored(owner: str, ranking: ScoredIds) -> tuple[Array, Array]:
+    """Ids and scores of a ranking; what has a score of NaN was not found, and what was not found has none."""
+    ids = as_ids(owner, ranking.ids)
+    scores = as_array(owner, "scores", ranking.scores, "(Q, K)")
+    if scores.shape != ids.shape or scores.dtype.kind not in "fiu":
+        raise ValueError(
+            f"{owner}: scores has shape {scores.shape} and dtype {scores.dtype}, expected numbers {ids.shape} like ids"
+        )
+    none = (ids < 0) | np.isnan(scores)
+    return (np.where(none, -1, ids), np.where(none, np.nan, scores)) if none.any() else (ids, scores)
 
 
 def blocks(ids: Array) -> Iterator[slice]:

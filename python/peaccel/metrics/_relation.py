@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.labels import alike
+from peaccel._utils.suggestions import unknown
 from peaccel.metrics._numbers import as_array, as_classes, as_numbers
 
 __all__ = ["Labels", "Relation", "Relevance", "as_relation"]
+
+METRICS = ("euclidean", "haversine")
+EARTH = 6_371_008.8
+"""The mean radius of the Earth in metres, (2 a + b) / 3 of the ellipsoid WGS 84."""
+DEGREES = (90.0, 180.0)
+"""The greatest latitude and longitude."""
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -162,7 +170,13 @@ class Relevance:
         )
 
     @staticmethod
-    def within(query_coords: ArrayLike, gallery_coords: ArrayLike | None, radius: float) -> Relevance:
+    def within(
+        query_coords: ArrayLike,
+        gallery_coords: ArrayLike | None,
+        radius: float,
+        *,
+        metric: Literal["euclidean", "haversine"] = "euclidean",
+    ) -> Relevance:
         """Right is what was taken at most a radius away: place recognition.
 
         Clusters are the squares of a grid, two radii wide: the connected components of a road are the whole road.
@@ -171,18 +185,35 @@ class Relevance:
         Parameters
         ----------
         query_coords, gallery_coords
-            [Q, C] and [G, C], in a plane or in space (metres, not degrees); None: the queries are the gallery.
+            [Q, C] and [G, C], in a plane or in space, in metres; of metric "haversine" [Q, 2] and [G, 2], latitudes and
+            longitudes in degrees. None: the queries are the gallery.
         radius
-            Above 0, in their unit; the papers' is 25 m.
+            Above 0, in metres; the papers' is 25 m.
+        metric
+            "euclidean", or "haversine": the great-circle distance on a sphere of the Earth's mean radius, 6,371,008.8
+            m, which is within 0.6 % of that on the ellipsoid.
 
         Raises
         ------
         ValueError
-            Shapes disagree, coordinates or a radius that are not finite, a radius that is not above 0.
+            Shapes disagree, coordinates or a radius that are not finite, a radius that is not above 0, or an unknown
+            metric. Coordinates that look like degrees without metric "haversine": two columns within [-90, 90] and
+            [-180, 180], of which no two rows are further apart than the radius, so that every item would be right for
+            every query. Degrees that span more than the radius cannot be told from metres.
+
+        Examples
+        --------
+        Of two places near a point in Berlin, the first is 22 m away and the second 1.3 km:
+
+        >>> berlin, places = [[52.5, 13.4]], [[52.5002, 13.4], [52.51, 13.41]]
+        >>> pe.metrics.Relevance.within(berlin, places, radius=25, metric="haversine").sizes().tolist()
+        [1]
         """
         from scipy.spatial import KDTree
 
         owner, leave_one_out = "Relevance.within", gallery_coords is None
+        if metric not in METRICS:
+            raise ValueError(f"{owner}: {unknown('metric', metric, METRICS)}")
         finite = {"finite": "they have no distances"}
         a = as_numbers(owner, "query_coords", query_coords, "(Q, C)", **finite)
         b = a if gallery_coords is None else as_numbers(owner, "gallery_coords", gallery_coords, "(G, C)", **finite)
@@ -192,6 +223,14 @@ class Relevance:
             raise ValueError(f"{owner}: radius is {radius}, expected a finite number above 0")
         if (largest := max(np.abs(x).max() for x in (a, b))) > 1e150:
             raise ValueError(f"{owner}: query_coords and gallery_coords reach {largest:g}, expected 1e150 at most")
+        if metric == "haversine":
+            a, b = (_on_sphere(owner, name, x) for name, x in (("query_coords", a), ("gallery_coords", b)))
+            radius = 2 * EARTH * math.sin(min(radius / EARTH, math.pi) / 2)  # the chord below the arc
+        elif _look_like_degrees(np.concatenate([a, b]), radius):
+            raise ValueError(
+                f"{owner}: query_coords and gallery_coords look like degrees, as all of them lie within {radius:g} of "
+                "each other; expected metres, or metric='haversine' (--coords-metric haversine) for degrees"
+            )
         near = KDTree(a).sparse_distance_matrix(KDTree(b), radius, output_type="ndarray")
         cells = np.floor((np.concatenate([a, b]) - a.min(0)) / (2 * radius))
         clusters = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
@@ -243,6 +282,27 @@ def as_relation(
     leave_one_out = gallery_labels is None
     gallery = queries if gallery_labels is None else as_classes(owner, names[1], gallery_labels, "(G,)")
     return Labels(*alike(owner, names, queries, gallery), leave_one_out)
+
+
+def _look_like_degrees(coords: Array, radius: float) -> bool:
+    """Whether coordinates may be latitudes and longitudes, and a radius is so large that all of them are near."""
+    return (
+        coords.shape[1] == 2
+        and bool((np.abs(coords) <= DEGREES).all())
+        and math.hypot(*np.ptp(coords, axis=0).tolist()) <= radius
+    )
+
+
+def _on_sphere(owner: str, name: str, degrees: Array) -> Array:
+    """[N, 3], the points of latitudes and longitudes on a sphere, in metres."""
+    if degrees.shape[1] != 2 or (np.abs(degrees) > DEGREES).any():
+        raise ValueError(
+            f"{owner}: {name} has shape {degrees.shape} and reaches {np.abs(degrees).max():g}, expected latitudes in "
+            "[-90, 90] and longitudes in [-180, 180] for metric 'haversine'"
+        )
+    latitude, longitude = np.radians(degrees).T
+    across = np.cos(latitude)
+    return EARTH * np.stack([across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)], 1)
 
 
 def _codes(query: Ints, item: Ints, gallery: int, leave_one_out: bool) -> Ints:

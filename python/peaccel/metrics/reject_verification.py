@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.metrics._numbers import as_numbers, as_shares, require_length
-from peaccel.metrics.verification import as_far, as_pairs, most_at
+from peaccel.metrics.verification import as_far, as_pairs, most_at, warn_if_reversed
 
 __all__ = ["RejectVerification", "pair_uncertainty", "reject_verification"]
 
@@ -145,6 +145,11 @@ def reject_verification(
         Lengths differ, a score or an uncertainty is NaN, `same` has one class or another number than 0 and
         1, or far or shares are out of range or order.
 
+    Warns
+    -----
+    UserWarning
+        Scores look reversed, as for `best_threshold`.
+
     References
     ----------
     Kail et al., ScaleFace, 2022, section 3.4 and appendix C, tables 1 to 3.
@@ -164,6 +169,7 @@ def reject_verification(
     owner = "reject_verification"
     seed = as_integer(owner, "seed", seed, *SEEDS)
     numbers, flags = as_pairs(owner, scores, same)
+    warn_if_reversed(owner, "scores", numbers, flags)
     doubts = as_numbers(owner, "uncertainty", uncertainty)
     require_length(owner, "uncertainty", doubts, "scores", numbers)
     far, shares = as_far(owner, far), as_shares(owner, "shares", shares)

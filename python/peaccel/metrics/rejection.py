@@ -78,8 +78,8 @@ def rejection_area(values: ArrayLike, confidence: ArrayLike, kind: Kind = "aurc"
         of all queries, by the trapezoidal rule from n = 0. "ausc", sparsification: the mean of `rejection_curve` over
         rejected shares of 0, 0.01, ..., 0.98, by the trapezoidal rule (the published code divides by 99 and not by 98
         steps, by which what is perfect has 98/99). "nauc", abstention as retrieval benchmarks (MTEB) report it: the
-        mean of `rejection_curve` over 0, 0.1, ..., 0.9, shares rounded to queries, halves to even; less the value of
-        all queries, over the same for the best order.
+        mean of `rejection_curve` over 0, 0.1, ..., 0.9 by the trapezoidal rule, shares rounded to queries, halves to
+        even; less the mean value of all queries, over the same difference for the best order.
 
     Returns
     -------

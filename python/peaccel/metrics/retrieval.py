@@ -5,6 +5,9 @@ Without labels of a gallery the queries are the gallery (leave-one-out): item i 
 stands there, and from its class, so that ids need one column more than the metric looks at, and what is the only one of
 its class cannot be answered. (Karpukhin et al., 2022, count such items as 0 in MAP@R and leave them out of Recall@1.)
 An id that a query's ranking repeats is right once, where it stands first.
+Of a `peaccel.Ranking` in place of ids equal scores are known: a metric is then its mean over all orders of the items
+that share a score, of those that were ranked, and what has a score of NaN counts as not found. Ids alone count in the
+order in which they stand, which is that of the gallery's rows where scores were equal.
 In place of labels a `Relevance` says which items are right where no classes do: its pairs are "of a class" then.
 Ids and labels are arrays, lists, columns of tables or tensors on the CPU.
 """
@@ -18,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host, quiet
-from peaccel.metrics._judged_ranking import JudgedRanking
+from peaccel.metrics._judged_ranking import JudgedRanking, ScoredIds
 from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics._relation import Relation
 
@@ -39,20 +42,20 @@ Counts = NDArray[np.int64]
 
 
 def hit_at_k(
-    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
 ) -> NDArray[np.float64]:
     """Whether at least one of the first k items is of the query's class, for each query.
 
     Parameters
     ----------
     ids, query_labels, gallery_labels
-        As for `relevance`.
+        As for `relevance`; of a ranking whose k-th score may be shared, one column more than k shows it.
     k
         At least 1, at most the columns of `ids`, one less where queries' rows are removed.
 
     Returns
     -------
-    [Q] 0 or 1; NaN where the gallery has no item of the query's class.
+    [Q] 0 or 1, of equal scores a probability; NaN where the gallery has no item of the query's class.
 
     Raises
     ------
@@ -70,12 +73,18 @@ def hit_at_k(
     [1.0, 0.0, nan]
     >>> pe.metrics.hit_at_k(ids, query_labels, gallery_labels, k=2).tolist()
     [1.0, 1.0, nan]
+
+    A cat and a dog are the same image. Which of them is first is chance, as their scores say:
+
+    >>> same = pe.search(pe.Point([[1.0, 0.0]]), pe.Point([[1.0, 0.0], [1.0, 0.0]]), k=2)
+    >>> pe.metrics.hit_at_k(same, ["cat"], ["dog", "cat"]).tolist()
+    [0.5]
     """
     return _hit_at_k("hit_at_k", ids, query_labels, gallery_labels, k)
 
 
 def recall_at_k(
-    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
 ) -> float:
     """Share of queries with at least one item of their class among the first k: the mean of `hit_at_k`.
 
@@ -107,7 +116,7 @@ def recall_at_k(
 
 
 def average_precision_at_r(
-    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """Average precision at R for each query, R being the size of its class in the gallery.
 
@@ -142,7 +151,9 @@ def average_precision_at_r(
     return _average_precision_at_r("average_precision_at_r", ids, query_labels, gallery_labels)
 
 
-def map_at_r(ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None) -> float:
+def map_at_r(
+    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+) -> float:
     """Mean over queries of `average_precision_at_r`.
 
     Parameters
@@ -170,7 +181,7 @@ def map_at_r(ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels:
 
 
 def average_precision_at_k(
-    ids: ArrayLike,
+    ids: ArrayLike | ScoredIds,
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
@@ -212,7 +223,7 @@ def average_precision_at_k(
 
 
 def map_at_k(
-    ids: ArrayLike,
+    ids: ArrayLike | ScoredIds,
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
@@ -385,19 +396,21 @@ def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
 
 
 def _hit_at_k(
-    owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, k: int
+    owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, k: int
 ) -> Values:
     ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     k = _as_k(k, ranking)
     values = np.empty(len(ranking.ids))
     for rows, hit in ranking.hits(k):
         values[rows] = hit.any(1)
+        if (ties := ranking.ties(rows, k)) is not None:
+            values[rows][ties.rows] = ties.hit(k)
     values[ranking.class_sizes() == 0] = np.nan
     return values
 
 
 def _average_precision_at_r(
-    owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
+    owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
 ) -> Values:
     ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     r = ranking.class_sizes()
@@ -410,7 +423,7 @@ def _average_precision_at_r(
 
 def _average_precision_at_k(
     owner: str,
-    ids: ArrayLike,
+    ids: ArrayLike | ScoredIds,
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None,
     k: int,
@@ -428,6 +441,9 @@ def _average_precision(
     for rows, hit in ranking.hits(columns):
         counted = hit & (ranks <= last[rows, None])
         total[rows] = (counted * counted.cumsum(1) / ranks).sum(1)
+        if (ties := ranking.ties(rows, columns)) is not None:
+            precision = ties.precision()[:, :columns]
+            total[rows][ties.rows] = (precision * (ranks <= last[rows][ties.rows, None])).sum(1)
     return np.asarray(np.divide(total, divisor, out=np.full(len(total), np.nan), where=divisor > 0))
 
 

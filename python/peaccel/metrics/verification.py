@@ -2,28 +2,33 @@
 
 Scores are [N], higher = more alike; `same` is [N], 1 or True where the pair is of one class. Both are arrays, lists,
 columns of tables or tensors on the CPU. The order of the pairs does not matter, and pairs of equal scores are accepted
-or rejected together. An infinite score counts as the greatest number of its dtype, or the least.
+or rejected together. An infinite score counts as the greatest number of its dtype, or the least; a threshold is such
+that ``scores >= threshold`` accepts what is counted here, of infinite scores too, or NaN where no number is.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel._utils.seeds import SEEDS, as_integer
+from peaccel._utils.arrays import bounded
+from peaccel._utils.suggestions import unknown
+from peaccel._utils.warn import warn
+from peaccel.metrics._draws import percentiles, require_draws
 from peaccel.metrics._numbers import as_array, as_classes, as_flags, as_ranks, require_length
 
-__all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_far", "verification_accuracy"]
+__all__ = ["TarAtFar", "best_threshold", "roc_auc", "tar_at_far", "verification_accuracy"]
 
 Array = NDArray[Any]
 
-SURPRISING = 4  # standard deviations, beyond which chance is one time in 30,000
-LEVELS = 200  # thresholds among the pairs of either kind at which draws are counted
+SURPRISING, REVERSED = 4, 0.45
+"""Scores look reversed where their AUC lies below one half by so many standard deviations of scores that say nothing,
+and below a bound that many pairs of few items, whose deviations are larger, hardly reach by chance."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,23 @@ class TarAtFar:
     threshold_interval: tuple[float, float]
 
 
-def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
-    """Threshold that decides the most pairs rightly: score >= threshold exactly where `same`.
+def best_threshold(scores: ArrayLike, same: ArrayLike, by: Literal["accuracy", "f1", "mcc"] = "accuracy") -> float:
+    """Threshold that decides pairs best: score >= threshold exactly where `same`.
 
-    The answer may be used on other pairs, and for confidences and right answers in place of scores and `same`.
+    The answer may be used on other pairs, and for confidences and right answers in place of scores and `same`. Of n
+    pairs, tp are accepted rightly, fp wrongly, fn rejected wrongly and tn rightly.
+
+    ========  ==========================================================================================
+    by        is greatest
+    ========  ==========================================================================================
+    accuracy  (tp + tn) / n
+    f1        2 tp / (2 tp + fp + fn), the harmonic mean of precision and recall; 0 where tp is
+    mcc       (tp tn - fp fn) / sqrt((tp + fp) (tp + fn) (tn + fp) (tn + fn)), Matthews' correlation; 0
+              where a factor is
+    ========  ==========================================================================================
+
+    Where few pairs are of one class, to reject nearly all of them has a high accuracy; F1 and Matthews' correlation
+    are not so misled.
 
     Parameters
     ----------
@@ -70,21 +88,24 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
         [N].
     same
         [N] 0 or 1; may be of one class.
+    by
+        A name of the table.
 
     Returns
     -------
-    One of the scores, the highest of several that are as good; infinity or minus infinity where it is best to reject or
-    accept all.
+    One of the scores, the highest of several that are as good; infinity where it is best to reject all, which no number
+    does if a score is infinite, minus infinity where it is best to accept all.
 
     Warns
     -----
     UserWarning
-        Scores look reversed, as distances are: their AUC is below one half by more than chance.
+        Scores look reversed, as distances are: their AUC is below 0.45, and below one half by more than 4 standard
+        deviations of independent scores that say nothing, which happens to one set of such in 30,000.
 
     Raises
     ------
     ValueError
-        Lengths differ, there is no pair, a score is NaN, or `same` has another number than 0 and 1.
+        Lengths differ, there is no pair, a score is NaN, `same` has another number than 0 and 1, or an unknown `by`.
 
     Examples
     --------
@@ -93,16 +114,25 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     >>> pe.metrics.best_threshold([0.9, 0.6, 0.4, 0.1], same=[1, 1, 0, 0])
     0.6
 
+    Of rare matches it may decide most pairs rightly to reject all, and find none:
+
+    >>> scores, same = [0.9, 0.8, 0.7, 0.3, 0.2, 0.1], [0, 1, 0, 0, 0, 0]
+    >>> pe.metrics.best_threshold(scores, same), pe.metrics.best_threshold(scores, same, by="f1")
+    (inf, 0.8)
+
     Where all are of one class it is best to accept all:
 
     >>> pe.metrics.best_threshold([0.9, 0.6], same=[1, 1])
     -inf
     """
     owner = "best_threshold"
+    if by not in CRITERIA:
+        raise ValueError(f"{owner}: {unknown('by', by, CRITERIA)}")
     numbers, flags = as_ranks(owner, "scores", scores), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
     warn_if_reversed(owner, "scores", numbers, flags)
-    return most_right(numbers, flags)[0]
+    rejectable = not np.isposinf(as_array(owner, "scores", scores, "(N,)", np.float64)).any()
+    return as_threshold(best_of(numbers, flags, by, rejectable)[0], scores)
 
 
 def verification_accuracy(
@@ -156,6 +186,7 @@ def verification_accuracy(
     """
     owner = "verification_accuracy"
     numbers, flags = as_pairs(owner, scores, same)
+    warn_if_reversed(owner, "scores", numbers, flags)
     if folds is None:
         return accuracy(owner, numbers, flags, threshold)
     if threshold is not None:
@@ -164,7 +195,7 @@ def verification_accuracy(
     shares = []
     for number in range(fold.max() + 1):
         mine = fold == number
-        of_others, _ = most_right(numbers[~mine], flags[~mine])
+        of_others, _ = best_of(numbers[~mine], flags[~mine])
         shares.append(((numbers[mine] >= of_others) == flags[mine]).mean())
     return float(np.mean(shares))
 
@@ -184,7 +215,12 @@ def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        As for `equal_error_rate`.
+        Lengths differ, a score is NaN, or `same` has one class or another number than 0 and 1.
+
+    Warns
+    -----
+    UserWarning
+        Scores look reversed, as for `best_threshold`.
 
     Examples
     --------
@@ -194,37 +230,9 @@ def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
     >>> pe.metrics.roc_auc([0.9, 0.6, 0.7, 0.1], same=[1, 1, 0, 0])
     0.75
     """
-    return auroc(*as_pairs("roc_auc", scores, same))
-
-
-def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
-    """Error at which as large a share of one class is rejected as is accepted of the other.
-
-    Between two thresholds the rates are interpolated linearly, as along the ROC curve.
-
-    Parameters
-    ----------
-    scores, same
-        As the module's docstring says.
-
-    Returns
-    -------
-    In [0, 1]; 1/2 where all scores are equal.
-
-    Raises
-    ------
-    ValueError
-        Lengths differ, a score is NaN, or `same` has one class or another number than 0 and 1.
-
-    Examples
-    --------
-    The threshold 0.6 rejects one of four pairs of one class, and accepts one of four of two. Lower is better:
-
-    >>> pe.metrics.equal_error_rate([0.9, 0.8, 0.7, 0.3, 0.6, 0.5, 0.2, 0.1], same=[1, 1, 1, 1, 0, 0, 0, 0])
-    0.25
-    """
-    _, far, tar = rates_over(*as_pairs("equal_error_rate", scores, same))
-    return float(equal_error_of(far, tar))
+    numbers, flags = as_pairs("roc_auc", scores, same)
+    warn_if_reversed("roc_auc", "scores", numbers, flags)
+    return auroc(numbers, flags)
 
 
 def tar_at_far(
@@ -252,7 +260,8 @@ def tar_at_far(
 
     Returns
     -------
-    The rates, the threshold and their intervals, which are wide where N far is small.
+    The rates, the threshold and their intervals, which are wide where N far is small. The threshold is NaN where an
+    infinite score is to be rejected, which no number does.
 
     Warns
     -----
@@ -305,7 +314,7 @@ def tar_at_far(
         attained_far_interval=percentiles(far_at(drawn), level),
         tar=found.tar,
         tar_interval=percentiles(tars, level),
-        threshold=found.threshold,
+        threshold=as_threshold(found.threshold, scores),
         threshold_interval=percentiles(drawn, level),
     )
 
@@ -349,19 +358,6 @@ def as_far(owner: str, far: float) -> float:
     return float(far)
 
 
-def require_draws(owner: str, resamples: int, level: float, seed: int) -> None:
-    """Refuse less than one draw, a level outside (0, 1), and what is no seed."""
-    as_integer(owner, "seed", seed, *SEEDS)
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
-
-
-def percentiles(drawn: Array, level: float) -> tuple[float, float]:
-    """The interval that holds a share of the draws, as much of the others on either side."""
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 def most_at(rate: float, n: Any) -> Any:
     """The greatest k with k / n <= rate, of a number n or of several, for rates that are not to be exceeded."""
     k = np.minimum(np.floor(n * rate).astype(np.int64) + 1, n)  # one more, as the product may be rounded down
@@ -390,13 +386,12 @@ def auroc(scores: Array, positive: Array) -> float:
     return int(twice) / (2 * len(negative) * len(won))
 
 
-def warn_if_reversed(owner: str, name: str, scores: Array, positive: Array) -> None:
-    """Say to the caller of the owner, which calls this, that scores look like distances: their AUC is below one half by
-    more than chance, SURPRISING standard deviations of independent scores that say nothing (Mann & Whitney, 1947).
-    """
+def warn_if_reversed(owner: str, name: str, scores: Array, positive: Array) -> bool:
+    """Say that scores look like distances: their AUC is below one half by more than chance (Mann & Whitney, 1947)."""
     if (area := area_of_reversed(scores, positive)) is not None:
         what = f"their AUC is {area:.3f}, below one half by more than chance; expected higher = more similar, or surer"
-        warnings.warn(f"{owner}: {name} look reversed, as distances are: {what}", UserWarning, stacklevel=3)
+        warn(f"{owner}: {name} look reversed, as distances are: {what}")
+    return area is not None
 
 
 def area_of_reversed(scores: Array, positive: Array) -> float | None:
@@ -405,64 +400,54 @@ def area_of_reversed(scores: Array, positive: Array) -> float | None:
     if not 0 < won < count:
         return None
     area = auroc(scores, positive)
-    return area if area < 0.5 - SURPRISING * math.sqrt((count + 1) / (12 * won * (count - won))) else None
+    chance = 0.5 - SURPRISING * math.sqrt((count + 1) / (12 * won * (count - won)))
+    return area if area < min(chance, REVERSED) else None
+
+
+def as_threshold(threshold: float, scores: ArrayLike) -> float:
+    """A threshold of scores in which infinite ones counted as the greatest or least number, as it parts these."""
+    raw = as_array("as_threshold", "scores", scores, "(N,)")
+    infinite = np.isinf(raw.astype(np.float64))
+    if threshold == math.inf:
+        return math.nan if (infinite & (raw > 0)).any() else threshold
+    least = bounded(np.array(-math.inf), raw.dtype)
+    return -math.inf if threshold == least and (infinite & (raw < 0)).any() else threshold
 
 
 def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None) -> float:
     """Share of pairs that a threshold decides rightly, by default the best one."""
     if threshold is None:
-        return most_right(scores, positive)[1]
+        return best_of(scores, positive)[1]
     if np.isnan(threshold):
         raise ValueError(f"{owner}: threshold is NaN, expected a number")
     return float(((scores >= threshold) == positive).mean())
 
 
-def most_right(scores: Array, positive: Array) -> tuple[float, float]:
-    """The best threshold, and the share that it decides rightly."""
-    accepted, right = _accepted(scores, positive)
-    decided = np.concatenate([[0], 2 * right - accepted]) + (~positive).sum()
-    best = int(np.argmax(decided))
-    levels = np.concatenate([[np.inf], np.unique(scores)[:0:-1], [-np.inf]])
-    return float(levels[best]), float(decided[best] / len(scores))
+def _accuracy(tp: Array, fp: Array, matches: int, others: int) -> Array:
+    return np.asarray((tp + others - fp) / (matches + others))
 
 
-def rates_over(scores: Array, same: Array) -> tuple[Array, Array, Array]:
-    """The different scores, highest first and infinity before them, with FAR and TAR at each of these thresholds."""
-    accepted, right = _accepted(scores, same)
-    far, tar = (np.concatenate([[0], count]) / count[-1] for count in (accepted - right, right))
-    return np.concatenate([[np.inf], np.unique(scores)[::-1]]), far, tar
+def _f1(tp: Array, fp: Array, matches: int, others: int) -> Array:
+    return np.asarray(2 * tp / np.maximum(tp + fp + matches, 1))
 
 
-def equal_error_of(far: Array, tar: Array) -> Array:
-    """FAR where it is as large as 1 - TAR, both of which are [..., T], over falling thresholds from 0 to 1."""
-    gap = far - (1 - tar)  # rises, from -1 to 1
-    after = (gap >= 0).argmax(-1)[..., None]
-    (gap_before, gap_after), (low, high) = (
-        [np.take_along_axis(x, after - back, -1)[..., 0] for back in (1, 0)] for x in (gap, far)
-    )
-    return np.asarray(high - gap_after / (gap_after - gap_before) * (high - low))
+def _mcc(tp: Array, fp: Array, matches: int, others: int) -> Array:
+    product = np.sqrt(tp + fp) * np.sqrt(matches + others - tp - fp) * math.sqrt(matches) * math.sqrt(others)
+    return np.asarray((tp * (others - fp) - fp * (matches - tp)) / np.where(product > 0, product, 1))
 
 
-def counted_levels(scores: Array, same: Array) -> Array:
-    """Rising scores at which draws of pairs are counted: at ranks of either kind, denser where FAR is low."""
-    kinds = [np.sort(scores[of])[::-1] for of in (same, ~same)]
-    ranks = np.linspace(0, len(kinds[0]) - 1, LEVELS), np.geomspace(1, len(kinds[1]), LEVELS) - 1
-    return np.unique(np.concatenate([x[at.astype(np.int64)] for x, at in zip(kinds, ranks, strict=True)]))
+CRITERIA: dict[str, Callable[[Array, Array, int, int], Array]] = {"accuracy": _accuracy, "f1": _f1, "mcc": _mcc}
+"""By name, how good it is to accept tp of the matches and fp of the others."""
 
 
-def drawn_shares(place: Array, same: Array, bins: int, resamples: int, seed: int) -> tuple[Array, Array]:
-    """[draws, bins] of pairs of two classes and of one, drawn apart: the share of them in each bin."""
-    rng = np.random.default_rng(seed)
-    both = (np.bincount(place[kind], minlength=bins) for kind in (~same, same))
-    of_two, of_one = (rng.multinomial(n.sum(), n / n.sum(), resamples) / n.sum() for n in both)
-    return of_two, of_one
-
-
-def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:
-    """How many pairs have at least each of the different scores, highest first, and how many of them are positive."""
-    levels, place = np.unique(-scores, return_inverse=True)
-    count = np.bincount(place, minlength=len(levels)).cumsum()
-    return count, np.bincount(place[same], minlength=len(levels)).cumsum()
+def best_of(scores: Array, positive: Array, by: str = "accuracy", rejectable: bool = True) -> tuple[float, float]:
+    """The best threshold, infinity among them where all pairs can be rejected, and how good it is."""
+    accepted, right = (np.concatenate([[0], count]) for count in accepted_counts(scores, positive))
+    good = CRITERIA[by](right, accepted - right, int(positive.sum()), int((~positive).sum()))
+    good = good if rejectable else good[1:]
+    best = int((good >= good.max() - 1e-12).argmax())  # equal ones differ by rounding
+    levels = np.concatenate([[np.inf], np.unique(scores)[:0:-1], [-np.inf]])[not rejectable :]
+    return float(levels[best]), float(good[best])
 
 
 def as_pairs(owner: str, scores: ArrayLike, same: ArrayLike, **reasons: str) -> tuple[Array, Array]:
@@ -472,3 +457,17 @@ def as_pairs(owner: str, scores: ArrayLike, same: ArrayLike, **reasons: str) -> 
     if flags.all() or not flags.any():
         raise ValueError(f"{owner}: same is {flags[0]} for all {len(flags)} pairs, expected both")
     return numbers, flags
+
+
+def rates_over(scores: Array, same: Array) -> tuple[Array, Array, Array]:
+    """The different scores, highest first and infinity before them, with FAR and TAR at each of these thresholds."""
+    accepted, right = accepted_counts(scores, same)
+    far, tar = (np.concatenate([[0], count]) / count[-1] for count in (accepted - right, right))
+    return np.concatenate([[np.inf], np.unique(scores)[::-1]]), far, tar
+
+
+def accepted_counts(scores: Array, same: Array) -> tuple[Array, Array]:
+    """How many pairs have at least each of the different scores, highest first, and how many of them are positive."""
+    levels, place = np.unique(-scores, return_inverse=True)
+    count = np.bincount(place, minlength=len(levels)).cumsum()
+    return count, np.bincount(place[same], minlength=len(levels)).cumsum()

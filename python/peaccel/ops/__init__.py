@@ -8,12 +8,12 @@ from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, sampler
 from peaccel.ops._definitions import Draws, Inputs, Op, PairOp, SampleOp, records
 from peaccel.ops._dispatch import (
     Kernels,
+    define,
     elementwise,
     enable_torch,
     kernels_of,
     sample,
     score,
-    score_backward,
     scores_and_gradients,
 )
 
@@ -26,6 +26,7 @@ __all__ = [
     "PairOp",
     "SampleOp",
     "bessel",
+    "define",
     "diag_scores",
     "dot_scores",
     "elementwise",
@@ -35,7 +36,6 @@ __all__ = [
     "sampled_scores",
     "samplers",
     "score",
-    "score_backward",
     "scores_and_gradients",
 ]
 

@@ -17,7 +17,7 @@ from peaccel._core import GALLERY, QUERY, SHARED, TOGETHER
 from peaccel.ops._arguments import Signature
 from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
 
-__all__ = ["functions", "transformed"]
+__all__ = ["functions", "transformed", "wanted_of"]
 
 
 def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, traced: bool) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 
         @staticmethod
         def backward(ctx: Any, weights: Any) -> Any:
-            wanted = _wanted(ctx.needs_input_grad)
+            wanted = wanted_of(ctx.needs_input_grad)
             return *gradients(weights, *ctx.saved_tensors, *ctx.numbers, wanted), *(None,) * others
 
         if not traced:
@@ -165,7 +165,7 @@ def _pair_saving(torch: ModuleType, op: PairOp, traced: bool) -> Any:
             if weights is None:
                 return (None,) * (len(Gradients._fields) + others)
             *arrays, saved = ctx.saved_tensors
-            wanted = _wanted(ctx.needs_input_grad)
+            wanted = wanted_of(ctx.needs_input_grad)
             if traced or not (torch.is_grad_enabled() or transformed(torch)):
                 found = backward_operator(weights, saved, *arrays, ctx.pairwise, wanted)
             else:  # these gradients may be differentiated or batched
@@ -213,7 +213,7 @@ def _pair_of_one_set(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     return OfOneSet
 
 
-def _wanted(needed: Sequence[bool]) -> Any:
+def wanted_of(needed: Sequence[bool]) -> Any:
     """Which gradients are wanted, as the core's flags, given which arrays need one."""
     mu1, uncertainty1, mu2, uncertainty2, shared, *_ = needed
     return QUERY * (mu1 or uncertainty1) + GALLERY * (mu2 or uncertainty2) + SHARED * shared

@@ -137,6 +137,8 @@ def _memories_or_none(arrays: Sequence[Array | None]) -> list[Memory | None]:
     return [None if x is None else memory(x) for x in arrays]
 
 
+# The pairs that a search scores at a time where it sorts: scores, rows, copies of both and places take 60 bytes each.
+BLOCK = 2**21
 # The largest size in bytes of the draws of a side that a call makes once for all pairs; larger ones are made per pair.
 CACHED = 2**28
 
@@ -238,6 +240,9 @@ def score_backward(
     saved: Array | None = None,
 ) -> Gradients:
     """As `_numpy.score_backward`; ``saved`` are inner products of all pairs, or empty."""
+    if wanted & _core.TOGETHER:  # of one set by a symmetric score: a pair and its mirror image are one
+        found = score_backward(op, weights + weights.T, inputs, None, True, wanted - _core.TOGETHER, saved)
+        return found._replace(shared=found.shared / 2)
     if op.one_product and pairwise and candidates is None:
         return _backward_by_products(op, weights, inputs, wanted, saved)
     inputs = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
@@ -300,9 +305,8 @@ def scores_and_gradients(
 
 def _sides(wanted: int) -> list[int]:
     """The sides whose gradients are wanted: 0 for the queries, to whom those by shared numbers belong, and 1."""
-    together = _core.GALLERY if wanted & _core.TOGETHER else 0
     flags = _core.QUERY | _core.SHARED, _core.GALLERY
-    return [side for side, flag in enumerate(flags) if (wanted | together) & flag]
+    return [side for side, flag in enumerate(flags) if wanted & flag]
 
 
 def _gradients(inputs: Inputs, wanted: Sequence[int]) -> list[list[Array]]:
@@ -316,8 +320,6 @@ def _gradients(inputs: Inputs, wanted: Sequence[int]) -> list[list[Array]]:
 
 def _joined(out: list[list[Array]], wanted: int) -> Gradients:
     (mu1, uncertainty1, shared), (mu2, uncertainty2, _) = out
-    if wanted & _core.TOGETHER:
-        mu1, uncertainty1 = mu1 + mu2, uncertainty1 + uncertainty2
     # Each pair counts once in the gradient of the shared row: with its query.
     summed = shared.sum(0) if wanted & _core.SHARED and shared.numel() else shared.new_zeros(shared.shape[1])
     return Gradients(mu1, uncertainty1, mu2, uncertainty2, summed)
@@ -326,35 +328,64 @@ def _joined(out: list[list[Array]], wanted: int) -> Gradients:
 # -- all pairs of scores of one inner product --------------------------------------------------------------------------
 
 
+def _product(left: Array, right: Array, out: Array | None = None) -> Array:
+    """The matrix product in the dtype of its factors: autocast leaves products alone that are told where they go."""
+    torch: Any = sys.modules["torch"]
+    return torch.mm(left, right, out=left.new_empty((len(left), right.shape[1])) if out is None else out)
+
+
 def norms(rows: Array) -> Array:
     """The squared norms [N] of rows [N, D], to the bits of those that kernels of pairs compute; of halves, float32."""
     torch: Any = sys.modules["torch"]
     out = rows.new_empty(len(rows), dtype=torch.promote_types(rows.dtype, torch.float32))
-    _core.cuda_norms(place(rows), memory(rows), memory(out), None)
+    _core.cuda_norms(place(rows), [memory(rows)], [memory(out)], [], None, None)
     return out
 
 
-def _finite(x: Array) -> Array:
-    """x with 0 for what is not finite: factors of 0 must not be multiplied by NaN."""
-    return x.nan_to_num(0, 0, 0)
+def panels(op: PairOp, rows: Array) -> list[Array]:
+    """What a search by products reads of a gallery [G, D]: squared norms and, of float32, rows in float16 and factors
+    of their products; of scores of distances, less a mean."""
+    torch: Any = sys.modules["torch"]
+    like = rows if op.by_distance else None
+    return [norms(rows)] if rows.dtype != torch.float32 else _narrowed(rows, torch.float16, like)
+
+
+def _narrowed(rows: Array, dtype: Any, like: Array | None) -> list[Array]:
+    """The squared norms [N] of float32 rows less the mean of rows `like` them, these rows in halves, and the factors of
+    their products."""
+    made = rows.new_empty(len(rows)), rows.new_empty(rows.shape, dtype=dtype), rows.new_empty(len(rows))
+    of_norms, *halves = _memories(made)
+    _core.cuda_norms(place(rows), [memory(rows)], [of_norms], [], None if like is None else memory(like), halves)
+    return list(made)
 
 
 class _AllPairs:
-    """Inputs of all pairs of a score of one inner product, as kernels take them; ``call`` begins their arguments."""
+    """Inputs of all pairs of a score of one inner product, as kernels take them, and the rows that are multiplied, with
+    their squared norms; ``call`` begins the arguments of kernels.
 
-    def __init__(self, op: PairOp, inputs: Inputs, **others: Array) -> None:
+    Rows are copied where the scores are those of distances, from which a mean is subtracted then, and for gradients, in
+    which rows that are not finite are 0, since factors of 0 must not be multiplied by NaN.
+    """
+
+    def __init__(self, op: PairOp, inputs: Inputs, gradients: bool = False, **others: Array) -> None:
         dtype = inputs.mu1.dtype
         if inputs.mu2.dtype != dtype or inputs.uncertainty2.dtype != dtype:  # products are of one dtype
             inputs = inputs._replace(mu2=inputs.mu2.to(dtype), uncertainty2=inputs.uncertainty2.to(dtype))
         self.inputs = inputs = _inputs(op, inputs, **others)
         self.per_item = _per_item(op, inputs, len(inputs.mu1) * len(inputs.mu2))
-        arrays = _memories(listed(inputs))
-        self.call = op.name, place(inputs.mu1), arrays, _memories_or_none(self.per_item)
+        arrays, at = _memories(listed(inputs)), place(inputs.mu1)
+        self.call = op.name, at, arrays, _memories_or_none(self.per_item)
+        sides = [inputs.mu1, inputs.mu2][: 1 if memory(inputs.mu1) == memory(inputs.mu2) else 2]
+        self.rows, self.norms = sides, [x.new_empty(len(x)) for x in sides]
+        if op.by_distance or gradients:
+            self.rows = [x.new_empty(x.shape) for x in sides]
+        copies, like = self.rows if self.rows is not sides else [], memory(inputs.mu2) if op.by_distance else None
+        _core.cuda_norms(at, _memories(sides), _memories(self.norms), _memories(copies), like, None)
+        self.rows, self.norms = (2 * x if len(x) == 1 else x for x in (self.rows, self.norms))
 
     def products(self) -> Array:
         """The inner products [Q, G]."""
-        torch: Any = sys.modules["torch"]
-        return torch.mm(self.inputs.mu1, self.inputs.mu2.T)
+        return _product(self.rows[0], self.rows[1].T)
 
 
 def _score_by_products(op: PairOp, inputs: Inputs, *, keep: bool) -> tuple[Array, Array]:
@@ -362,8 +393,7 @@ def _score_by_products(op: PairOp, inputs: Inputs, *, keep: bool) -> tuple[Array
     pairs = _AllPairs(op, inputs)
     products = pairs.products()
     out = products.new_empty(products.shape) if keep else products
-    both = products.new_empty(sum(products.shape))
-    _core.cuda_scores_of_products(*pairs.call, memory(products), memory(both), memory(out))
+    _core.cuda_scores_of_products(*pairs.call, memory(products), _memories(pairs.norms), memory(out))
     return out, products
 
 
@@ -371,21 +401,21 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
     """As `score_backward`, of all pairs: a kernel makes the factors of the means and the sums of all else, torch
     multiplies factors and means, and a kernel adds the sums, and pairs of rows near each other one by one."""
     torch: Any = sys.modules["torch"]
-    pairs = _AllPairs(op, inputs.mapped(lambda x: x.contiguous()), weights=weights)
+    pairs = _AllPairs(op, inputs.mapped(lambda x: x.contiguous()), gradients=True, weights=weights)
     inputs, sides = pairs.inputs, _sides(wanted)
-    mu1, mu2 = inputs.mu1, inputs.mu2
     if products is None or not products.numel():
         products = pairs.products()
     weights, factors = weights.contiguous(), products.new_empty(products.shape)
     scratch = factors.new_empty(_core.cuda_scratch(*products.shape), dtype=torch.uint8)
     asked, held = memory(weights), memory(scratch)
-    made = memory(products), asked, memory(factors), held
-    _core.cuda_weights_of_products(*pairs.call, *made, 1 in sides)
+    made, of_norms = memory(products), _memories(pairs.norms)
+    _core.cuda_weights_of_products(*pairs.call, made, of_norms, asked, memory(factors), held, 1 in sides)
     out = _gradients(inputs, sides)
-    for side, (of_side, other) in enumerate(((factors, mu2), (factors.T, mu1))):
+    for side, of_side in enumerate((factors, factors.T)):
         if side in sides:
-            torch.mm(of_side, _finite(other), out=out[side][0])
-    _core.cuda_add_to_products(*pairs.call, asked, held, [(side, _memories(out[side])) for side in sides])
+            _product(of_side, pairs.rows[1 - side], out[side][0])
+    of_sides = [(side, _memories(out[side]), memory(pairs.rows[side])) for side in sides]
+    _core.cuda_add_to_products(*pairs.call, asked, held, of_sides)
     return _joined(out, wanted)
 
 
@@ -404,6 +434,11 @@ def _multiplies(op: PairOp, inputs: Inputs, made: Sequence[Array | None], per_it
     needed = *zip(made, op.samplers, strict=True), (per_item[1], op.per_item[1])
     few = inputs.draws is None or inputs.draws.n <= SUMMED
     return op.sampled and few and all(x is not None or not has for x, has in needed) and bool(inputs.mu1.numel())
+
+
+def _finite(x: Array) -> Array:
+    """x with 0 for what is not finite: factors of 0 must not be multiplied by NaN."""
+    return x.nan_to_num(0, 0, 0)
 
 
 def _block(x: Array, rows: slice) -> Array:
@@ -471,9 +506,8 @@ class _AllDraws:
 
     def _products(self, tile: tuple[slice, slice]) -> list[Array]:
         """The products of a tile."""
-        torch: Any = sys.modules["torch"]
         q, g = tile
-        return [torch.mm(_block(a, q), _block(b, g).T) for a, b in zip(self.left, self.right, strict=True)]
+        return [_product(_block(a, q), _block(b, g).T) for a, b in zip(self.left, self.right, strict=True)]
 
     def _fold(self, tile: tuple[slice, slice], products: list[Array], out: Array | None, weights: Any = None) -> None:
         """Writes the scores of a tile of products, or with weights the factors of its gradients in place of these."""
@@ -487,10 +521,9 @@ class _AllDraws:
 
     def scores(self, out: Array) -> Array:
         """The scores [Q, G], to ``out``."""
-        torch: Any = sys.modules["torch"]
         if self.op.compares == "directions":
             means = [(z / length).mean(0) for z, length in zip(self.z, self._lengths(), strict=True)]
-            return torch.mm(means[0], means[1].T, out=out).clamp_(-1, 1)
+            return _product(means[0], means[1].T, out).clamp_(-1, 1)
         for tile in self._tiles():
             self._fold(tile, self._products(tile), out)
         return out
@@ -524,13 +557,12 @@ class _AllDraws:
 
     def _by_directions(self, weights: Array) -> _ByDraws:
         """As `_by_products`, through the lengths of draws and the means of their directions."""
-        torch: Any = sys.modules["torch"]
         lengths = self._lengths()
         by_draws: list[Array | None] = []
         units = [z / length for z, length in zip(self.z, lengths, strict=True)]
         for side, (unit, length) in enumerate(zip(units, lengths, strict=True)):
             other = _finite(units[1 - side].mean(0))
-            by_mean = torch.mm(weights if side == 0 else weights.T, other)
+            by_mean = _product(weights if side == 0 else weights.T, other)
             across = by_mean - (by_mean * unit).sum(-1, keepdim=True) * unit
             by_draws.append((across / (length * len(unit))).masked_fill((by_mean == 0).all(-1, keepdim=True), 0))
         return by_draws, [], None, None
@@ -562,10 +594,10 @@ class _AllDraws:
             self._fold(tile, products, None, asked)
             for i, factors in enumerate(products):
                 if 0 in sides:
-                    part = torch.mm(factors, _block(right[i], g))
+                    part = _product(factors, _block(right[i], g))
                     by_left[i] = _added(by_left[i], part, q, left[i])
                 if 1 in sides:
-                    part = torch.mm(factors.T, _block(left[i], q))
+                    part = _product(factors.T, _block(left[i], q))
                     by_right[i] = _added(by_right[i], part, g, right[i])
         by_shared = None if by_line is None else by_line.sum((0, 1, 2)).to(weights.dtype)
         by_draws: list[Array | None] = [None, None]
@@ -625,11 +657,12 @@ def search(
     queries, gallery, at = len(inputs.mu1), len(inputs.mu2), place(inputs.mu1)
     if k > _core.CUDA_BEST or op.sampled:
         # More than the search kernels can select, or draws: blocks of rows, each merged with the best rows so far.
-        best = _best(inputs.mu1, queries, 0)
-        step = max(k, 2**26 // max(1, queries))
+        best, pairs = _best(inputs.mu1, queries, 0), queries * gallery
+        made, per_item = _made(op, inputs, pairs), _per_item(op, inputs, pairs)
+        step = max(k, BLOCK // max(1, queries))
         for first in range(0, max(gallery, 1), step):
-            rows = torch.arange(first, min(first + step, gallery), device=inputs.mu1.device).expand(queries, -1)
-            part = score(op, inputs, rows)
+            rows = torch.arange(first, min(first + step, gallery), device=inputs.mu1.device).repeat(queries, 1)
+            part = _one_by_one(op, inputs, made, per_item, rows, inputs.mu1.new_empty(rows.shape))
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return *best, None
     cut = _core.cuda_cut(op.name, at, _memories(listed(inputs)), k, prune)
@@ -639,7 +672,7 @@ def search(
     shares, items, at_a_time, *_ = cut
     parts = _best(inputs.mu1, at_a_time or queries, shares * k if shares > 1 else 0)
     lists, out = _best(inputs.mu1, 1, items), _best(inputs.mu1, queries, k)
-    held = _of_products(inputs, cut[2:], packed)
+    held = _of_products(op, inputs, cut[2:], packed)
     of_products = held and _of_products_as_memory(inputs, held)
     workspace = _memories(parts), _memories(lists), of_products
     _core.cuda_search(op.name, at, arrays, _memories_or_none(per_item), prune, *workspace, *map(memory, out))
@@ -656,34 +689,34 @@ class _Products(NamedTuple):
 
     products: Array
     norms: list[Array]
-    narrow: list[Array] | None
+    narrow: list[Array]
+    copies: list[Array]
     numbers: Array
     survivors: list[Array]
 
 
-def _of_products(inputs: Inputs, cut: Sequence[int], packed: Sequence[Array] | None) -> _Products | None:
+def _of_products(op: PairOp, inputs: Inputs, cut: Sequence[int], packed: Sequence[Array] | None) -> _Products | None:
     """Memory for a search by products, and the norms and halves that it reads; None for another search."""
     torch: Any = sys.modules["torch"]
     queries, first, rows, survivors = cut
     if not queries:
         return None
     mu1, mu2 = inputs.mu1, inputs.mu2
-    narrow = None
-    of_queries = mu1.new_empty(len(mu1))
-    if mu2.dtype != mu1.dtype:
-        narrow = [mu1.new_empty(mu1.shape, dtype=mu2.dtype), mu1.new_empty(len(mu1))]
-    _core.cuda_norms(place(mu1), memory(mu1), memory(of_queries), narrow and _memories(narrow))
-    of_gallery = packed[0] if packed else norms(mu2)
+    of_gallery, *copies = packed or [norms(mu2)]
+    of_queries, *narrow = [norms(mu1)]
+    if copies or mu2.dtype != mu1.dtype:
+        like = mu2 if copies and op.by_distance else None
+        of_queries, *narrow = _narrowed(mu1, copies[0].dtype if copies else mu2.dtype, like)
     lists = [mu1.new_empty(shape, dtype=torch.int32) for shape in ((queries, survivors), (queries,))]
     numbers = torch.arange(first, device=mu1.device)
-    return _Products(mu1.new_empty((queries, rows)), [of_queries, of_gallery], narrow, numbers, lists)
+    return _Products(mu1.new_empty((queries, rows)), [of_queries, of_gallery], narrow, copies, numbers, lists)
 
 
 def _of_products_as_memory(inputs: Inputs, held: _Products) -> tuple[Any, ...]:
     """The memory of a search by products as the core takes it, with torch's handle of cuBLAS."""
-    narrow = held.narrow and _memories(held.narrow)
+    halves = (_memories(x) or None for x in (held.narrow, held.copies))
     lists = _memories(held.survivors)
-    return blas(inputs.mu1), memory(held.products), _memories(held.norms), narrow, memory(held.numbers), lists
+    return blas(inputs.mu1), memory(held.products), _memories(held.norms), *halves, memory(held.numbers), lists
 
 
 def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:
@@ -699,15 +732,11 @@ def select(scores: Array, ids: Array, k: int) -> tuple[Array, Array]:
         out, scores, ids = _best(scores, len(scores), k), scores.contiguous(), ids.contiguous()
         _core.cuda_select(place(scores), memory(scores), memory(ids), *map(memory, out))
         return out
-    # Stable sorts by one key after the other, from the least significant to the most significant.
-    order = ids.argsort(dim=1, stable=True)
-    for key in (
-        -scores.nan_to_num(-torch.inf, torch.inf, -torch.inf),
-        scores.isnan().to(torch.int8),
-        (ids < 0).to(torch.int8),
-    ):
-        order = order.gather(1, key.gather(1, order).argsort(dim=1, stable=True))
-    order = order[:, :k]
+    # By ids, those of padding last; then, stably, by falling scores, of which NaN come last, and padding as NaN.
+    ids, order = ids.masked_fill(ids < 0, torch.iinfo(ids.dtype).max).sort(dim=1)
+    scores, padding = scores.gather(1, order), ids == torch.iinfo(ids.dtype).max
+    key = (0 - scores).masked_fill(padding | scores.isnan(), torch.nan)
+    order, ids = key.argsort(dim=1, stable=True)[:, :k], ids.masked_fill(padding, -1)
     scores, ids = scores.gather(1, order), ids.gather(1, order)
     scores = scores.masked_fill(ids < 0, -torch.inf)
     short = k - scores.shape[1]

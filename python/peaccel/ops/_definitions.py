@@ -158,6 +158,8 @@ class PairOp(_Record):
         Whether scoring can save a number of each pair for the backward pass, which then need not compute it again.
     symmetric
         Whether a pair's score is the same, to the last bit, when its two items change places.
+    by_distance
+        Whether a score of one inner product depends on the distance of the means alone, which a shift of all leaves.
     per_item
         Whether a GPU makes numbers of each query, and of each gallery item, once for all of its pairs.
     compares
@@ -176,6 +178,7 @@ class PairOp(_Record):
     one_product: bool = field(init=False)
     saves: bool = field(init=False)
     symmetric: bool = field(init=False)
+    by_distance: bool = field(init=False)
     per_item: tuple[bool, bool] = field(init=False)
     compares: Literal["directions", "distances", "stretched", "densities"] | None = field(init=False)
     draws: bool = field(init=False)

@@ -7,9 +7,12 @@ torch is used from the first tensor on; an operator for each record is registere
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from peaccel._utils.arrays import Array, is_torch, is_traced
 from peaccel.ops import _autograd, _cpu, _cuda, _numpy
@@ -19,13 +22,13 @@ from peaccel.ops._torch import Torch
 __all__ = [
     "Kernels",
     "as_function",
+    "define",
     "differentiates",
     "elementwise",
     "enable_torch",
     "kernels_of",
     "sample",
     "score",
-    "score_backward",
     "scores_and_gradients",
     "transformed",
 ]
@@ -58,19 +61,22 @@ class Kernels(NamedTuple):
     ``score(op, inputs, candidates, pairwise)`` differentiates in torch. ``rerank(op, inputs, candidates, k, codes)``
     gives scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them, and
     ``search(op, inputs, k, prune, panels)`` those of all rows, with the share of pairs scored, None where it is not
-    known; both are detached. ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any:
-    ``panels(mu, uncertainty, coded)`` gives what search reads of a gallery of one inner product, with codes or not.
+    known; both are detached. ``select(scores, ids, k)`` sorts, where a kernel does: higher scores, then NaN, then ids
+    -1, ties by the lower id. ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any:
+    ``panels(op, mu, uncertainty, coded)`` gives what search reads of a gallery of one inner product, with 8-bit codes
+    or not.
     """
 
     score: Callable[[PairOp, Inputs, Array | None, bool], Array]
     rerank: Callable[..., tuple[Array, Array]]
     search: Callable[..., tuple[Array, Array, float | None]]
-    panels: Callable[[Array, Array, bool], list[Array] | None]
+    panels: Callable[[PairOp, Array, Array, bool], list[Array] | None]
+    select: Callable[[Array, Array, int], tuple[Array, Array]] | None = None
 
 
 def kernels_of(x: Array) -> Kernels:
     """The kernels for arrays like x; torch's operators where torch.compile traces it, which cost time elsewhere."""
-    if not is_torch(x):
+    if isinstance(x, np.ndarray):
         return _HOST
     if is_traced(x):
         return _TRACED
@@ -96,17 +102,21 @@ def _search_traced(
     return *_torch().search(op, inputs, k, prune, panels), None
 
 
-def _no_panels(mu: Array, uncertainty: Array, coded: bool) -> None:
+def _no_panels(op: PairOp, mu: Array, uncertainty: Array, coded: bool) -> None:
     return None
 
 
-def _norms(mu: Array, uncertainty: Array, coded: bool) -> list[Array]:
-    return [_cuda.norms(mu)]
+def _panels_of_host(op: PairOp, mu: Array, uncertainty: Array, coded: bool) -> list[Array]:
+    return _numpy.panels(mu, uncertainty, coded)
 
 
-_HOST = Kernels(_numpy.score, _numpy.rerank, _numpy.search, _numpy.panels)
-_ON_CPU = Kernels(_score_tensors, _cpu.rerank, _cpu.search, _numpy.panels)
-_ON_GPU = Kernels(_score_tensors, _cuda.rerank, _cuda.search, _norms)
+def _panels_of_gpu(op: PairOp, mu: Array, uncertainty: Array, coded: bool) -> list[Array]:
+    return _cuda.panels(op, mu)
+
+
+_HOST = Kernels(_numpy.score, _numpy.rerank, _numpy.search, _panels_of_host)
+_ON_CPU = Kernels(_score_tensors, _cpu.rerank, _cpu.search, _panels_of_host)
+_ON_GPU = Kernels(_score_tensors, _cuda.rerank, _cuda.search, _panels_of_gpu, _cuda.select)
 _TRACED = Kernels(_score_tensors, _rerank_traced, _search_traced, _no_panels)
 
 
@@ -129,19 +139,25 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwi
     return kernels_of(inputs.mu1).score(op, inputs, candidates, pairwise)
 
 
-def score_backward(op: PairOp, weights: Array, inputs: Inputs, candidates: Array) -> Gradients:
-    """The gradients of sum(weights * scores) of candidates, weights [Q, K], of tensors; they have none themselves."""
-    gradients = _cuda.score_backward if _on_gpu(inputs.mu1) else _cpu.score_backward
-    return gradients(op, weights, inputs, candidates)
-
-
 def scores_and_gradients(
-    op: PairOp, weights: Array, inputs: Inputs, *, few: bool, wanted: bool
+    op: PairOp, weights: Array, inputs: Inputs, candidates: Array | None = None, *, few: bool = False, wanted: int
 ) -> tuple[Array, Gradients | None]:
-    """Scores [N, N] of pairs i < j of one set, those that have a weight, and the gradients of sum(weights * scores) if
-    they are wanted; ``few`` says that most have none. Other scores are any numbers."""
-    compute = _cuda.scores_and_gradients if _on_gpu(inputs.mu1) else _cpu.scores_and_gradients
-    return compute(op, weights, inputs, few, wanted)
+    """Scores of tensors' candidates, and the gradients of sum(weights * scores) if any are wanted, by the core's flags.
+
+    Without candidates the scores [N, N] are those of pairs i < j of one set that have a weight, and others any numbers;
+    ``few`` says that most have none.
+    """
+    kernels: Any = _cuda if _on_gpu(inputs.mu1) else _cpu
+    if candidates is None:
+        scores, gradients = kernels.scores_and_gradients(op, weights, inputs, few, bool(wanted))
+        return scores, gradients
+    if not wanted:
+        return kernels.score(op, inputs, candidates), None
+    if op.saves:
+        scores, saved = kernels.score_saving(op, inputs, candidates, False)
+    else:
+        scores, saved = kernels.score(op, inputs, candidates), None
+    return scores, kernels.score_backward(op, weights, inputs, candidates, False, wanted, saved)
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------
@@ -158,6 +174,14 @@ def enable_torch() -> None:
     True
     """
     _torch()
+
+
+def define(
+    name: str, arguments: str, returns: str, compute: Callable[..., Any], fake: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Registers and returns an operator of torch that calls others, on every device; autograd does not see into it."""
+    operator: Callable[..., Any] = _torch().define(name, arguments, returns, compute, fake)
+    return operator
 
 
 def differentiates(inputs: Inputs) -> bool:
@@ -178,8 +202,10 @@ def _torch() -> Torch:
 
         if torch.compiler.is_compiling():
             raise RuntimeError("peaccel: call peaccel.enable_torch() before torch.compile (torch was imported later)")
-        _made = Torch(torch, records())
+        with _making:  # torch registers a library once
+            _made = _made or Torch(torch, records())
     return _made
 
 
 _made: Torch | None = None
+_making = threading.Lock()

@@ -129,19 +129,28 @@ class Torch:
 
     # -- registration --------------------------------------------------------------------------------------------------
 
-    def _define(
+    def define(
         self,
         name: str,
         arguments: str,
         returns: str,
         compute: Callable[..., Any],
         fake: Callable[..., Any],
+        keys: Sequence[str] = ("CompositeExplicitAutograd",),
+    ) -> Any:
+        """Registers an operator, computed by ``compute(*arguments)`` on the devices of these keys, or on every one."""
+        self.library.define(f"{name}({arguments}) -> {returns}", tags=(self.torch.Tag.pt2_compliant_tag,))
+        for key in keys:
+            self.library.impl(name, compute, key)
+        self.torch.library.register_fake(f"peaccel::{name}", fake, lib=self.library)
+        return self._operator(name)
+
+    def _define(
+        self, name: str, arguments: str, returns: str, compute: Callable[..., Any], fake: Callable[..., Any]
     ) -> None:
         """Registers an operator, computed by ``compute(kernels, *arguments)``; ``kernels`` is `_cpu` or `_cuda`."""
-        self.library.define(f"{name}({arguments}) -> {returns}", tags=(self.torch.Tag.pt2_compliant_tag,))
-        self.library.impl(name, partial(compute, _cpu), "CPU")
+        self.define(name, arguments, returns, partial(compute, _cpu), fake, ("CPU",))
         self.library.impl(name, partial(compute, _cuda), "CUDA")
-        self.torch.library.register_fake(f"peaccel::{name}", fake, lib=self.library)
 
     def _register_elementwise(self, op: Op) -> None:
         torch = self.torch

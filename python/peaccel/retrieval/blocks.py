@@ -6,10 +6,12 @@ generator, `pe.io.read_blocks`. One thread asks it for the next block while the 
 
 from __future__ import annotations
 
+import contextvars
 import itertools
-from collections.abc import Generator, Iterable
+import sys
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,7 +23,7 @@ from peaccel.distributions.checks import checked_candidates, converted, require_
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.scores import Score, get, named
-from peaccel.scores._common_variance import common_variance
+from peaccel.scores._common_variance import CommonVariance, common_variance
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -72,14 +74,51 @@ def _each_block(owner: str, blocks: Iterable[Block]) -> Generator[tuple[int, Blo
 
 
 def _read_ahead(blocks: Iterable[Any]) -> Generator[Any]:
-    """Iterate with one element read ahead: a thread takes the next one while the caller works with the last."""
-    iterator = iter(blocks)
+    """Iterate with one element read ahead: a thread takes the next one while the caller works with the last.
+
+    What the source computes runs as it would in the caller: with its context variables, torch's modes and streams.
+    """
+    run: Callable[..., Any] = contextvars.copy_context().run
+    iterator, enter = iter(blocks), _modes_of_torch()
     with ThreadPoolExecutor(1, "peaccel-blocks") as thread:  # waits for it at the end, however that comes about
-        ahead = thread.submit(next, iterator, END)
-        while (block := ahead.result()) is not END:
-            ahead = thread.submit(next, iterator, END)
-            yield block
-            del block
+        modes = thread.submit(run, enter).result()
+        try:
+            ahead = thread.submit(run, next, iterator, END)
+            while (block := ahead.result()) is not END:
+                ahead = thread.submit(run, next, iterator, END)
+                yield block
+                del block
+        finally:
+            thread.submit(run, modes.close)
+
+
+def _modes_of_torch() -> Callable[[], ExitStack]:
+    """Enters, in another thread, what torch keeps for this one: whether it follows gradients, autocast, and streams.
+
+    They stay entered, as a source may be left in the middle of a `torch.no_grad()` of its own. What a block and its
+    scores are computed on is one stream, so that neither is read, or its memory taken, before it is done.
+    """
+    torch: Any = sys.modules.get("torch")
+    modes: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+    if torch is not None:
+        modes.append((torch.inference_mode, (torch.is_inference_mode_enabled(),)))
+        modes.append((torch.set_grad_enabled, (torch.is_grad_enabled(),)))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                cached = torch.is_autocast_cache_enabled()
+                modes.append((torch.autocast, (kind, torch.get_autocast_dtype(kind), True, cached)))
+        if torch.cuda.is_initialized():
+            streams = map(torch.cuda.current_stream, range(torch.cuda.device_count()))
+            modes += [(torch.cuda.stream, (stream,)) for stream in streams]
+            modes.append((torch.cuda.device, (torch.cuda.current_device(),)))
+
+    def enter() -> ExitStack:
+        entered = ExitStack()
+        for mode, arguments in modes:
+            entered.enter_context(mode(*arguments))
+        return entered
+
+    return enter
 
 
 def _checked(owner: str, name: str, block: object, like: str) -> str:
@@ -92,7 +131,7 @@ def _checked(owner: str, name: str, block: object, like: str) -> str:
     if like not in ("", what):
         raise ValueError(f"{owner}: {name}, is {what}, expected {like} like block 0")
     try:
-        _items(block).detach().check_signs()
+        _items(block).detach().check_rows()
     except ValueError as error:
         raise ValueError(f"{owner}: {name}: {error}") from None
     return what
@@ -116,12 +155,13 @@ class BlockPlans:
         self._queries = queries
         self._moved = {queries.home.device: queries}  # the queries on each device on which a block lies
         self._settled = False
-        self._common: Array | None = None  # the one variance of all items of the first block
+        self._common: CommonVariance | None = None  # the one variance of all items of the first block
         self._weighted = False  # whether they are scored by it
 
     def admitted(self, first_row: int, block: Block) -> Block:
         """A block, each of them in their order, as it is scored beside the others."""
-        variance, pair = common_variance(_items(block)), self.score.pair(self._queries.kind, block.kind)
+        items, pair = _items(block), self.score.pair(self._queries.kind, block.kind)
+        variance = None if common_variance(items) is None else CommonVariance(items)
         seed = self.score.params.get("seed", 0)
         if pair.op.draws and is_source(seed):
             self.score = self.score(seed=int(as_seed(self.score.name, seed, self._queries.mu)))
@@ -132,11 +172,10 @@ class BlockPlans:
             queries = converted(self._queries, block.home.compute_dtype)
             self._weighted = pair.weighted is not None and variance is not None and common_variance(queries) is not None
         elif self._common is None and variance is not None:  # as one that has a variance for each item
-            items = _items(block)
             *others, var = items.arrays
             arrays: list[Any] = [*others, var[namespace(var).arange(len(var))]]
             return type(items)(*arrays)
-        elif self._weighted and not (variance is not None and np.array_equal(on_host(variance), on_host(self._common))):
+        elif self._weighted and variance != self._common:
             what = f"{self.score.name}: the block of gallery from row {first_row} on"
             raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
         return block
@@ -166,7 +205,7 @@ class ListedRows:
 
     def __init__(self, owner: str, queries: Distribution, candidates: Array) -> None:
         self._owner = owner
-        self._candidates = checked_candidates(owner, queries.mu, candidates)
+        self._candidates = checked_candidates(owner, queries, candidates)
         self._rows = on_host(self._candidates)
         self.shape = self._rows.shape
         self._refuse(self._rows < -1, "")

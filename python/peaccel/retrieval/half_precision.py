@@ -17,9 +17,12 @@ BLOCK = 8192  # rows that are rounded at a time, for the sake of memory
 
 
 def rounded(d: Distribution, dtype: str) -> Distribution:
-    """The items in a dtype: each number rounded to the nearest, but directions in halves to unit length."""
+    """The items in a dtype: each number rounded to the nearest, but directions in halves to unit length.
+
+    Items that have the dtype keep their bits, so that a prepared gallery scores as the gallery does.
+    """
     nearest = converted(d, dtype)
-    if dtype not in HALVES or not d._unit:
+    if nearest is d or dtype not in HALVES or not d._unit:
         return nearest
     # On the CPU, wherever the items are: it is done once for a gallery, and on the words of the halves.
     source = d.mu.cpu() if is_torch(d.mu) else d.mu

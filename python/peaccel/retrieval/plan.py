@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,12 +16,11 @@ from peaccel._utils.arrays import (
     dtype_name,
     is_torch,
     is_traced,
-    lies_adjacent,
     quiet,
     widened,
 )
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_candidates, converted, plural, require_distribution
+from peaccel.distributions.checks import checked_candidates, plural, require_distribution
 from peaccel.ops import Inputs, Kernels, kernels_of
 from peaccel.ops._dispatch import differentiates, transformed
 from peaccel.retrieval.prepared import LaidOut, Prepared, gallery_inputs
@@ -96,28 +95,35 @@ def plan(
 ) -> Plan:
     """Check the arguments of a verb, which errors call by `names`, and compute the inputs of its kernels.
 
-    With `detach`, as for rankings, no gradient is followed and signs of uncertainties are looked at.
+    With `detach`, as for rankings, no gradient is followed, and queries that are not finite are refused: any item would
+    be the best for them.
     """
     record = named(score, queries, gallery)
     pair = _checked(record, queries, gallery, names)
     dtype = gallery.home.compute_dtype
     if candidates is not None:
-        candidates = checked_candidates(record.name, queries.mu, candidates)
+        candidates = checked_candidates(record.name, queries, candidates)
     one_set = gallery is queries and candidates is None and dtype == gallery.home.dtype
+    queries.check_rows()
+    if isinstance(gallery, Distribution):
+        gallery.check_rows()
     if detach:
-        queries = queries.detach()
-        queries.check_signs()
-        if isinstance(gallery, Distribution):
-            gallery = gallery.detach()
-            gallery.check_signs()
-    queries = converted(queries, dtype)
+        queries.check_finite(record.name, names[0])
+        if queries.home.device != "numpy":
+            queries = queries.detach()
+            gallery = gallery.detach() if isinstance(gallery, Distribution) else gallery
+    if queries.home.dtype != dtype:
+        queries = queries.to(dtype)
     laid_out: LaidOut | None = None
     if isinstance(gallery, Prepared):
         laid_out = _laid_out(pair, queries, gallery, record)
         pair = laid_out.pair
     elif pair.weighted is not None:
         pair = _weighted(pair, queries, gallery, record)
-    mu1, uncertainty1 = pair.query(queries, record.params)
+    params = record.params
+    if isinstance(gallery, Prepared) and not _learns(record):
+        params = gallery.near.params
+    mu1, uncertainty1 = pair.query(queries, params)
     rows = None
     if laid_out is not None:
         mu2, uncertainty2 = laid_out.inputs
@@ -128,18 +134,20 @@ def plan(
         if candidates is not None and not _reads_gallery(pair, gallery):
             candidates, rows = _named_rows(pair, gallery.mu, candidates)
         mu2, uncertainty2 = gallery_inputs(pair, gallery if rows is None else gallery[rows], record)
-    shared, draws = pair.shared(mu1, record.params), record.draws(pair, mu1)
+    shared, draws = pair.shared(mu1, params), record.draws(pair, mu1)
     inputs = Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
     planned = Plan(record, pair, kernels_of(mu1), inputs, candidates, rows, laid_out)
     return planned if detach else _with_few_gradients(planned)
 
 
-def _checked(score: Score, queries: Distribution, gallery: Distribution | Prepared, names: tuple[str, str]) -> Pair:
+def _checked(score: Score, queries: Any, gallery: Any, names: tuple[str, str]) -> Pair:
     """How the pair of kinds is scored, after checks of what the arguments are, of their dims and of where they lie."""
-    require_distribution(score.name, names[0], queries)
+    if not isinstance(queries, Distribution):
+        require_distribution(score.name, names[0], queries)  # type: ignore[unreachable]
     if not isinstance(gallery, Prepared):
-        require_distribution(score.name, names[1], gallery)
-    elif score is not gallery.score and score != gallery.score:
+        if not isinstance(gallery, Distribution):
+            require_distribution(score.name, names[1], gallery)  # type: ignore[unreachable]
+    elif not gallery.is_for(score):
         raise ValueError(f"{score.name}: {names[1]} is prepared for score {gallery.score.label}, got {score.label}")
     pair = score.pair(queries.kind, gallery.kind)
     if queries.dim != gallery.dim:
@@ -171,9 +179,14 @@ def _with_few_gradients(planned: Plan) -> Plan:
     return planned._replace(inputs=inputs, candidates=candidates, rows=rows)
 
 
+def _learns(score: Score) -> bool:
+    """Whether a parameter is trained."""
+    return any(is_torch(x) and x.requires_grad for x in score.params.values())
+
+
 def _laid_out(pair: Pair, queries: Distribution, gallery: Prepared, score: Score) -> LaidOut:
     """Layout of a prepared gallery for these queries; made anew of trained parameters, of which it has copies."""
-    if not any(is_torch(x) and x.requires_grad for x in score.params.values()):
+    if not _learns(score):
         return gallery.laid_out_for(queries)
     if pair.gallery in AS_THEY_LIE:
         return gallery.laid_out(pair)
@@ -191,10 +204,10 @@ def _reads_gallery(pair: Pair, gallery: Distribution) -> bool:
     read all, as torch.compile cannot look at the candidates.
     """
     mu = gallery.mu
-    if is_traced(mu):
+    if gallery.home.device != "numpy" and is_traced(mu):
         return True
     is_widened = pair.op.sampled and dtype_name(mu) in HALVES
-    return pair.gallery in AS_THEY_LIE and not is_widened and lies_adjacent(mu) and lies_adjacent(gallery.arrays[-1])
+    return pair.gallery in AS_THEY_LIE and not is_widened and gallery.is_adjacent
 
 
 def _named_rows(pair: Pair, mu: Array, candidates: Array) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Generic
 
 import numpy as np
@@ -13,15 +14,16 @@ from peaccel._utils.arrays import (
     ArrayT,
     adjacent,
     appended,
-    as_numpy,
     device_of,
     dtype_name,
     empty,
+    is_captured,
     is_repeated,
     is_torch,
     is_traced,
     namespace,
     quiet,
+    times_written,
 )
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import converted, require_distribution
@@ -29,7 +31,8 @@ from peaccel.ops import _numpy
 from peaccel.ops._dispatch import kernels_of, transformed
 from peaccel.retrieval.half_precision import rounded
 from peaccel.scores import Pair, Score, named
-from peaccel.scores._common_variance import common_variance, weighted_pair
+from peaccel.scores._common_variance import CommonVariance, common_variance, weighted_pair
+from peaccel.scores._inputs import like
 
 __all__ = ["LaidOut", "Prepared", "gallery_inputs", "prepare"]
 
@@ -75,12 +78,18 @@ class Prepared(Generic[ArrayT]):
         self.score = score.snapshot()
         self.distribution = gallery
         self.kind, self.dim, self.mu, self.home = gallery.kind, gallery.dim, gallery.mu, gallery.home
+        # Tensors that were parameters, and how often they had been written: nobody looks at these again.
+        self._written: dict[str, tuple[Any, object]] = {
+            name: (x, times_written(x)) for name, x in score.params.items() if is_torch(x) and not is_traced(x)
+        }
+        # The score as kernels take it, with its arrays on the device: those of the host would be copied at every call.
+        self.near = replace(self.score, params={name: self._near(x) for name, x in self.score.params.items()})
         self.packed, self.coded, self._codes = pack, bool(codes), codes
         # Keys compare by value: a score that was unpickled has other pairs, equal to those of the first.
         self._by_pair: dict[Pair, LaidOut] = {}
         # Where all items have one variance: the one that all queries have, and what is laid out for these.
         self._variance = common_variance(gallery)
-        self._weighted: tuple[np.ndarray[Any, Any], LaidOut] | None = None
+        self._weighted: tuple[CommonVariance, LaidOut] | None = None
         for pair in pairs:
             self.laid_out(pair).complete()
 
@@ -107,30 +116,43 @@ class Prepared(Generic[ArrayT]):
         """Layout of the gallery for a pair's op, computed at the first call for a pair."""
         if pair not in self._by_pair:
             self._by_pair[pair] = self._lay_out(pair)
-        return self._by_pair[pair]
+        return self._by_pair[pair].here()
 
     def laid_out_for(self, queries: Distribution) -> LaidOut:
         """Layout that scores these queries: by weighted squares where all have one variance, and all items.
 
-        These are laid out for one variance of queries at a time, and where its values can be read here.
+        These are laid out for one variance of queries at a time, and anew in each graph of CUDA.
         """
         pair = self.score.pair(queries.kind, self.kind)
-        if pair.weighted is None or self._variance is None:
+        var1 = None if pair.weighted is None or self._variance is None else common_variance(queries)
+        if var1 is None or is_traced(queries.mu):
             return self.laid_out(pair)
-        if queries.home.device not in ("numpy", "cpu") or is_traced(queries.mu):
-            return self.laid_out(pair)
-        var1 = common_variance(queries)
-        if var1 is None:
-            return self.laid_out(pair)
-        known, numbers = self._weighted, as_numpy(var1)
-        if known is None or not np.array_equal(numbers, known[0]):
-            weighted = weighted_pair(pair, self.mu, var1, self._variance, self.score.params)
+        known, variance = self._weighted, CommonVariance(queries)
+        if known is None or known[0] != variance or is_captured(self.mu):
+            weighted = weighted_pair(pair, self.mu, var1, self._variance, self.near.params)
             # A search in another thread goes on with what it was given.
-            known = self._weighted = numbers.copy(), self._lay_out(weighted)
-        return known[1]
+            known = variance, self._lay_out(weighted)
+            if not is_captured(self.mu):
+                self._weighted = known
+        return known[1].here()
+
+    def is_for(self, score: Score) -> bool:
+        """Whether this is the score that was given, or an equal one."""
+        kept = {
+            name: self.score.params[name]
+            for name, (x, version) in self._written.items()
+            if times_written(x) == version and score.params.get(name) is x
+        }
+        return score is self.score or (replace(score, params={**score.params, **kept}) if kept else score) == self.score
+
+    def _near(self, value: Any) -> Any:
+        """A parameter as it is, or an array of numbers of the host on the device of a gallery on a GPU."""
+        is_array = is_torch(value) or isinstance(value, (np.ndarray, list, tuple))
+        mu: Array = self.mu
+        return like(value, mu) if is_array and is_torch(mu) and mu.is_cuda else value
 
     def _lay_out(self, pair: Pair) -> LaidOut:
-        mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
+        mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.near))
         if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:
             rows = _side_by_side(mu, uncertainty)  # the kernel reads views of the halves
             copies, mu, uncertainty = [rows], rows[:, : self.dim], rows[:, self.dim :]
@@ -160,6 +182,7 @@ class LaidOut:
         self.pair, self.inputs, self._copies = pair, inputs, copies
         self._to_pack, self._to_code = pack, codes
         self._panels: list[Array] | None = None
+        self._made = _event(inputs[0])
         self._codes: np.ndarray[Any, Any] | None = None
         # Buffers with spare rows, of a gallery that grows: of the inputs, by their positions, and of the codes.
         self._growing: dict[int, Array] = {}
@@ -185,8 +208,19 @@ class LaidOut:
         mu = self.inputs[0]
         if self._to_pack and self._panels is None and self.pair.op.layout == "panels":
             gains = len(mu) * mu.shape[1] >= MUCH
-            self._panels = kernels_of(mu).panels(*self.inputs, gains if self._to_code is None else self._to_code)
+            coded = gains if self._to_code is None else self._to_code
+            self._panels = kernels_of(mu).panels(self.pair.op, *self.inputs, coded)
+            self._made = _event(mu)
         return self._panels
+
+    def here(self) -> LaidOut:
+        """Itself; on a GPU a stream that has not made it waits, on the device, for the one that has."""
+        if self._made is not None and not is_captured(self.inputs[0]):
+            stream = namespace(self.inputs[0]).cuda.current_stream(self.inputs[0].device)
+            stream.wait_event(self._made)
+            for x in (*self._copies, *(self._panels or ())):
+                x.record_stream(stream)  # whose memory nobody else takes before
+        return self
 
     def codes(self) -> np.ndarray[Any, Any] | None:
         """8-bit codes of the means, for the same ops; None for others."""
@@ -214,6 +248,13 @@ class LaidOut:
         """An array with more rows, in its buffer if that has room, which is the new one's then and no other's."""
         new._growing[position] = appended(self._growing.pop(position, old), len(old), rows)
         return new._growing[position][: len(old) + len(rows)]
+
+
+def _event(x: Array) -> Any:
+    """An event after what the current stream has been given, of an array on a GPU; None elsewhere."""
+    if not is_torch(x) or not x.is_cuda or is_captured(x):
+        return None
+    return namespace(x).cuda.current_stream(x.device).record_event()
 
 
 def _bytes(arrays: Iterable[Array]) -> int:
@@ -282,8 +323,9 @@ def prepare(
     dtype
         "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's. Halves
         take half the memory, and half of what reranking and search read of it; they are widened to float32 and scored
-        as that. Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding
-        would move it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it.
+        as that. A gallery in halves keeps its bits. Directions that become halves are rounded so that their length
+        stays 1, by 1e-7 or so from D = 64 on: nearest rounding would move it by 1e-4 (float16) or 1e-3 (bfloat16), and
+        the scores of sharp distributions with it.
     codes
         Whether to keep the means as 8-bit integers too, for scores of one inner product. What verbs return is the same
         to the last bit. By default `search` reads such integers first, and the means themselves of items that may be
@@ -325,7 +367,7 @@ def prepare(
         raise TypeError(f"prepare: codes is {codes!r}, expected True, False or None")
     codes = None if codes is None else bool(codes)
     gallery = gallery.detach()
-    gallery.check_signs()
+    gallery.check_rows()
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")

@@ -21,6 +21,7 @@ from peaccel._utils.arrays import (
     require_same_kind,
 )
 from peaccel.distributions.checks import checked_k
+from peaccel.ops import kernels_of
 from peaccel.scores import Score
 
 __all__ = ["Ranking", "best_first", "best_of_each_id", "merge", "of_score"]
@@ -69,7 +70,7 @@ R = TypeVar("R", bound=Ranking[Any])
 
 def of_score(ranking: R, score: Score | None, normalisation: str = "") -> R:
     """The ranking, which knows now what its scores are of; torch.compile cannot set an attribute of a tuple."""
-    if not is_traced(ranking.scores):
+    if isinstance(ranking.scores, np.ndarray) or not is_traced(ranking.scores):
         ranking.score, ranking.normalisation = score, normalisation
     return ranking
 
@@ -126,11 +127,22 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
         nothing: Array = np.full(shape, "") if _are_strings(first.ids) else full(shape, -1, first.ids)
         parts.append(of_score(Ranking(full(shape, -np.inf, first.scores), nothing), first.score, first.normalisation))
     columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*parts, strict=True)]
-    scores, ids = (x[:, :k] for x in best_first(*columns, by_row=False))
+    scores, ids = _selected(*columns, k)
     found = Ranking(namespace(scores).where(_absent(scores, ids), -np.inf, scores), ids)
     first, *others = parts
     alike = all(x.score == first.score and x.normalisation == first.normalisation for x in others)
     return of_score(found, first.score, first.normalisation) if alike else found
+
+
+def _selected(scores: Array, ids: Array, k: int) -> tuple[Array, Array]:
+    """The first k of `best_first`, ties in the order that they have."""
+    select = None if _are_strings(ids) else kernels_of(scores).select
+    if select is None:
+        scores, ids = best_first(scores, ids, by_row=False)
+        return scores[:, :k], ids[:, :k]
+    places = namespace(ids).arange(ids.shape[1], device=ids.device).expand(ids.shape).masked_fill(ids < 0, -1)
+    scores, places = select(scores, places, k)
+    return scores, ids.gather(1, places.clamp(min=0)).masked_fill(places < 0, -1)
 
 
 def best_first(scores: Array, ids: Array, *, by_row: bool) -> tuple[Array, Array]:

@@ -150,9 +150,11 @@ def rescore(
     >>> pe.rescore(queries, gallery, [[2, 0, -1]]).round(3).tolist()
     [[-1.545, -0.228, -inf]]
     """
+    if candidates is None:
+        raise _without_candidates(score)
     if in_blocks(gallery):
-        return _rescore_blocks(queries, gallery, _required(candidates, score), score)
-    return plan(queries, gallery, score, detach=False, candidates=_required(candidates, score)).scores()
+        return _rescore_blocks(queries, gallery, candidates, score)
+    return plan(queries, gallery, score, detach=False, candidates=candidates).scores()
 
 
 def rerank(
@@ -198,16 +200,16 @@ def rerank(
     >>> pe.rerank(queries, gallery, [[0, 2, 1]], k=2, score="llr:prior_var=0.5").ids.tolist()
     [[2, 0]]
     """
-    planned = plan(queries, gallery, score, detach=True, candidates=_required(candidates, score))
+    if candidates is None:
+        raise _without_candidates(score)
+    planned = plan(queries, gallery, score, detach=True, candidates=candidates)
     scores, ids = planned.best(planned.candidates, checked_k(planned.score.name, k))
     return of_score(Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids)), planned.score)
 
 
-def _required(candidates: Array, score: str | Score | None) -> Array:
-    """The candidates, unless they are None, which `plan` takes for the whole gallery."""
-    if candidates is None:
-        raise TypeError(f"{named(score).name}: candidates is None, expected integers [Q, K]")
-    return candidates
+def _without_candidates(score: str | Score | None) -> TypeError:
+    """The error of candidates that are None, which `plan` takes for the whole gallery."""
+    return TypeError(f"{named(score).name}: candidates is None, expected integers [Q, K]")
 
 
 def _looked_up(rows: Array, positions: Array) -> Array:
@@ -274,14 +276,13 @@ def search(
     if in_blocks(gallery):
         return _search_blocks(queries, gallery, k, score, prune)
     planned = plan(queries, gallery, score, detach=True)
-    return _searched(planned, *_checked(planned.score, k, prune))
-
-
-def _checked(score: Score, k: int, prune: str) -> tuple[int, str]:
-    k = checked_k(score.name, k)
     if prune not in PRUNE:
-        raise ValueError(f"{score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
-    return k, prune
+        raise _unknown_prune(planned.score, prune)
+    return _searched(planned, checked_k(planned.score.name, k), prune)
+
+
+def _unknown_prune(score: Score, prune: str) -> ValueError:
+    return ValueError(f"{score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
 
 
 def _searched(planned: Plan, k: int, prune: str) -> Ranking:
@@ -302,7 +303,9 @@ def _search_blocks(
     """`search` of a gallery that passes block by block."""
     record, blocks = named_for_blocks(score, queries, blocks)
     plans = BlockPlans(queries, record)
-    k, prune = _checked(plans.score, k, prune)
+    k = checked_k(plans.score.name, k)
+    if prune not in PRUNE:
+        raise _unknown_prune(plans.score, prune)
     best: Ranking | None = None
     size, scored = 0, 0.0
     with each_block(plans.score.name, blocks) as read:

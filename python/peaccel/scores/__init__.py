@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from peaccel._utils.suggestions import unknown
+from peaccel.distributions import Distribution
 from peaccel.scores import densities, distances, sampled
 from peaccel.scores._score import INTEGERS, KNOWN, Pair, Score
 from peaccel.scores.densities import *  # noqa: F403  (a score is named in its file alone)
@@ -39,10 +40,11 @@ def named(score: str | Score | None, *sides: Any) -> Score:
     """
     if score is not None:
         return get(score)
+    points = len(sides) > 0
     for side in sides:
-        if isinstance(prepared := getattr(side, "score", None), Score):
+        if not isinstance(side, Distribution) and isinstance(prepared := getattr(side, "score", None), Score):
             return prepared
-    points = len(sides) > 0 and all(getattr(side, "kind", None) == "point" for side in sides)
+        points = points and getattr(side, "kind", None) == "point"
     return SCORES["cosine" if points else "mls"]
 
 

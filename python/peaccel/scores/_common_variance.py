@@ -6,19 +6,46 @@ of scaled coordinates have the rounding of these: as if coordinates had been rou
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from peaccel._utils.arrays import FLOATS, Array, cast, dtype_name, is_torch, namespace
+from peaccel._utils.arrays import FLOATS, Array, as_numpy, cast, dtype_name, is_torch, namespace, times_written
 from peaccel.distributions import Distribution
 from peaccel.ops import dot_scores
 from peaccel.scores._score import KernelInputs, Pair, Params
 
-__all__ = ["common_variance", "ranking_weights", "weighted_pair"]
+__all__ = ["CommonVariance", "common_variance", "ranking_weights", "weighted_pair"]
 
 BLOCK = 1 << 16
 """Numbers that are squared at a time."""
+
+LEAST, MOST = 1e-30, 1e30
+"""Key of variances on a GPU, whose values are not looked at."""
+
+
+class CommonVariance:
+    """Key of the one variance of all items of a side, which differs where the variance does.
+
+    On a GPU, for which nobody waits, that is the number that was given, or else its place in memory and how often it
+    was written: equal ones in two places count as different.
+    """
+
+    def __init__(self, d: Distribution) -> None:
+        row = None if d.kind == "point" else d.common_parameter()
+        self._held = row  # no other variance can lie where this one does
+        if d.home.device in ("numpy", "cpu"):
+            self._key: object = as_numpy(common_variance(d)).tobytes()
+        elif row is None or d.number is not None:
+            self._key = d.number or 0.0
+        else:
+            self._key = row.data_ptr(), times_written(row), dtype_name(row), tuple(row.shape), row.stride()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CommonVariance) and self._key == other._key
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def common_variance(d: Distribution) -> Array | None:
@@ -37,11 +64,15 @@ def common_variance(d: Distribution) -> Array | None:
 def weighted_pair(pair: Pair, mu: Array, var1: Array, var2: Array, params: Params) -> Pair:
     """The pair by squared distances, for queries that all have the first of these variances, and items the second.
 
-    The pair itself where variances of 0 leave no finite weights.
+    The pair itself where variances of 0 leave no finite weights; on a GPU they count as `LEAST`.
     """
     assert pair.weighted is not None
+    unseen = is_torch(mu) and mu.is_cuda
+    if unseen:
+        var1, var2 = (x.clamp(LEAST, MOST).masked_fill(x < 0, math.nan) for x in (var1, var2))
     weight, constant, *shares = pair.weighted(var1, var2, cast(pair.shared(mu, params), "float64"))
-    if not all(bool(namespace(x).isfinite(x).all()) for x in (weight, constant, *shares) if x is not None):
+    parts = (x for x in (weight, constant, *shares) if x is not None)
+    if not unseen and not all(bool(namespace(x).isfinite(x).all()) for x in parts):
         return pair
     zero = 0 * weight[:1]
     total = zero if constant is None else -namespace(mu).broadcast_to(constant, mu.shape[-1:]).sum(-1)[None]

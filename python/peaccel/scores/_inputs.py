@@ -123,7 +123,7 @@ def moments(d: Any, params: Params) -> tuple[Array, Array]:
 
 def like(value: Any, mu: Array) -> Array:
     """A parameter as an array of mu's kind, dtype and device."""
-    if not is_torch(mu):
+    if isinstance(mu, np.ndarray):
         return np.asarray(value, mu.dtype)
     if is_torch(value):
         return value.to(mu)

@@ -94,8 +94,8 @@ mls = Score(
         log int N(z; mu1, var1) N(z; mu2, var2) dz = -1/2 sum [(mu1 - mu2)^2 / s + log s + log 2 pi]
 
     Von Mises-Fisher: ``log C(kappa1) + log C(kappa2) - log C(|kappa1 mu1 + kappa2 mu2|)``, log C as
-    `pe.special.vmf_log_norm`. A point has variance 0. Variances must be of the right scale (`pe.calibrate`), and a
-    sharp gallery item gains wherever it lies, which `llr` corrects.
+    `pe.special.vmf_log_norm`. A point has variance 0. Variances must be of the right scale (`pe.calibrate_variance`),
+    and a sharp gallery item gains wherever it lies, which `llr` corrects.
 
     References
     ----------
@@ -208,7 +208,8 @@ llr = Score(
 def _rho(mu: Array, params: Params) -> Array:
     """The row [rho, rho], the powers of both densities."""
     value = params["rho"]
-    if tuple(np.shape(value)) not in SCALAR or not 0 < value < math.inf:
+    unseen = is_torch(value) and not value.is_cpu  # a look would wait for the device
+    if tuple(np.shape(value)) not in SCALAR or not (unseen or 0 < value < math.inf):
         raise ValueError(f"ppk: rho is {value}, expected a finite number above 0")
     row = like(value, mu).reshape(-1)
     return namespace(mu).concatenate((row, row))

@@ -16,7 +16,7 @@ The way of one batch through the floors::
     methods/<paper>.py  Stage.loss          the terms of the loss, by name
         train/backbones/, heads.py                    images -> features -> a distribution
         losses/<family>.py                      a distribution and labels -> a number
-    retrieval.pairwise, measures.sample     from here on as `rust/kernels/mod.rs` draws it
+    retrieval/verbs.py, distributions/sample.py     from here on as `rust/kernels/mod.rs` draws it
     loop.py                                 backward, a clipped step, the schedule
         progress.py, diagnostics.py             what is said of it
         checkpoint.py                           what a resumed run goes on from

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from peaccel.losses._batch import sent
 from peaccel.methods.method import Embed, Schedule
 
 __all__ = ["Data", "augmented", "balanced", "deliver", "length", "move", "take"]
@@ -84,8 +85,10 @@ def take(data: Data, rows: Tensor) -> Any:
 
 
 def move(x: Any, device: torch.device | str) -> Any:
-    """A batch on a device: tensors and distributions, in tuples or alone."""
-    return tuple(move(item, device) for item in x) if isinstance(x, (tuple, list)) else x.to(device)
+    """A batch on a device: tensors and distributions, in tuples or alone; tensors are sent while the host goes on."""
+    if isinstance(x, (tuple, list)):
+        return tuple(move(item, device) for item in x)
+    return sent(x, torch.device(device)) if isinstance(x, Tensor) else x.to(device)
 
 
 def deliver(

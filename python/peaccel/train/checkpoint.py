@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from peaccel._utils.atomic_files import aside
 
-__all__ = ["Checkpointer", "TrainingState", "load_tensors", "load_weights", "save_weights"]
+__all__ = ["Checkpointer", "TrainingState", "check_shapes", "load_tensors", "save_weights"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ class Checkpointer:
         if (found.method, found.seed) != (new.method, new.seed):
             of = f"method {found.method!r}, seed {found.seed}"
             raise ValueError(f"{path}: is of {of}, expected method {new.method!r}, seed {new.seed}")
-        _fill(path, self.everything, {k[len("module.") :]: x for k, x in held.items() if k.startswith("module.")})
+        modules = {k[len("module.") :]: x for k, x in held.items() if k.startswith("module.")}
+        check_shapes(path, self.everything, modules)
+        self.everything.load_state_dict(modules)
         self._held = {k: x for k, x in held.items() if not k.startswith("module.")}
         if found.best is not None:
             self._best = load_tensors(self._folder / "best.safetensors")[1]
@@ -182,25 +185,10 @@ def save_weights(path: Path, modules: nn.Module, about: dict[str, Any]) -> None:
     _save(path, modules.state_dict(), about)
 
 
-def load_weights(path: Path, modules: nn.Module) -> dict[str, Any]:
-    """Read tensors into modules; returns what is to be known about them.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    ValueError
-        The file is not readable, or holds other names or shapes: the first is named.
-    """
-    about, held = load_tensors(path)
-    _fill(path, modules, held)
-    return about
-
-
 def _save(path: Path, held: dict[str, Tensor], about: dict[str, Any]) -> None:
     # Copies, since safetensors refuses tensors that share memory, and a class direction may stand in two modules.
     whole = {name: x.detach().cpu().clone(memory_format=torch.contiguous_format) for name, x in held.items()}
-    with aside(path) as fresh:
+    with aside(path, follow=False) as fresh:
         try:
             save_file(whole, fresh, metadata={"peaccel": json.dumps(about)})
         except SafetensorError as error:  # which is also raised where the disk is full
@@ -225,11 +213,12 @@ def load_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             if not isinstance(about, dict):
                 raise ValueError(f"what it says of itself is a {type(about).__name__}")
             return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, RecursionError, ValueError) as error:
         raise ValueError(f"{path}: is no .safetensors file, or damaged: {error}") from None
 
 
-def _fill(path: Path, modules: nn.Module, held: dict[str, Tensor]) -> None:
+def check_shapes(path: Path, modules: nn.Module, held: Mapping[str, Tensor]) -> None:
+    """Refuse the tensors of a file that are not those of modules by name and shape: ValueError, the first is named."""
     expected = modules.state_dict()
     for name in sorted(expected.keys() ^ held.keys()):
         what = "lacks" if name in expected else "has an unexpected"
@@ -237,4 +226,3 @@ def _fill(path: Path, modules: nn.Module, held: dict[str, Tensor]) -> None:
     for name, x in held.items():
         if x.shape != expected[name].shape:
             raise ValueError(f"{path}: {name} has shape {tuple(x.shape)}, expected {tuple(expected[name].shape)}")
-    modules.load_state_dict(held)

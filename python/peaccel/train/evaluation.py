@@ -146,8 +146,7 @@ def _retrieve(
     queries: Any, query_labels: NDArray[np.int64], gallery: Any, gallery_labels: NDArray[np.int64], score: Score
 ) -> Retrieved:
     largest = int(np.unique(gallery_labels, return_counts=True)[1].max())
-    ids = retrieval.search(queries, gallery, largest, score).ids
-    found = ids, query_labels, gallery_labels
+    found = retrieval.search(queries, gallery, largest + 1, score), query_labels, gallery_labels
     chance = (
         np.bincount(gallery_labels, minlength=int(query_labels.max()) + 1)[query_labels] / len(gallery_labels)
     ).mean()

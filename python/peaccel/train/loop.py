@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from peaccel.distributions import Distribution
-from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training
+from peaccel.losses._batch import known_on_host, sent
+from peaccel.losses.base import NotFiniteError
+from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training, UpTo1024
 from peaccel.train.batch_sampling import Data, augmented, balanced, deliver, length, move, take
 from peaccel.train.checkpoint import Checkpointer, TrainingState
 from peaccel.train.diagnostics import EPOCHS, Movement, probe_rows, signs
@@ -56,7 +58,7 @@ class Options:
     """Epochs without a better validation after which a stage ends; None for never."""
     accumulate: AtLeast1 = 1
     """Batches whose gradients make one step."""
-    workers: AtLeast0 = 0
+    workers: UpTo1024 = 0
     """Processes that prepare images."""
     resume: bool = False
     """Go on from the folder's state.safetensors, if there is one."""
@@ -173,6 +175,7 @@ class _Run:
         stage, options, accelerator = self.training.stages[at.stage], self.options, self.accelerator
         schedule, device = stage.schedule, accelerator.device
         self.checkpointer.restore_random()
+        there = sent(labels, device)
         inputs = augmented(data) if stage.frozen is None else self._frozen(stage.frozen, augmented(data), at)
         if stage.start is not None and at.fresh:
             self._start(stage, inputs, labels, at)
@@ -191,11 +194,11 @@ class _Run:
             self.logger.epoch_begins(stage, at.epoch, len(rows), at.batch)
             for share, items in deliver(inputs, self._share(rows), _seed(at, at.epoch), at.batch, options.workers):
                 step = Step(at.step, total, _seed(at, at.epoch, at.batch))
-                batch = Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[share], share)))
+                batch = _batch(items, share, labels, there)
                 last = (at.batch + 1) % options.accumulate == 0 or at.batch + 1 == len(rows)
                 together = min(options.accumulate, len(rows) - at.batch // options.accumulate * options.accumulate)
                 with nullcontext() if last else accelerator.no_sync(module):
-                    accelerator.backward(report.add(module(batch, step), at, share) / together)
+                    accelerator.backward(report.add(module, batch, step, at, share) / together)
                 if last:
                     if schedule.clip is not None:
                         accelerator.clip_grad_norm_(module.parameters(), schedule.clip)
@@ -254,7 +257,7 @@ class _Run:
         next that has any; where none has, all is in evaluation mode.
         """
         assert stage.start is not None
-        everything, device = self.checkpointer.everything, self.accelerator.device
+        everything, there = self.checkpointer.everything, sent(labels, self.accelerator.device)
         stages = self.training.stages[at.stage :]
         trained = next((later for later in stages if later.schedule.epochs), replace(stage, groups=()))
         learn(everything, trained)
@@ -262,7 +265,7 @@ class _Run:
         once = dealt.ravel()[np.sort(np.unique(dealt, return_index=True)[1])]  # no item counts twice
         with torch.no_grad(), _statistics_kept(everything):
             stage.start(
-                Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[rows], rows)))
+                _batch(items, rows, labels, there)
                 for rows, items in deliver(
                     inputs, np.array_split(once, len(dealt)), _seed(at, 0), workers=self.options.workers
                 )
@@ -334,6 +337,12 @@ class _Run:
         return embed(self.training.model, take(data, torch.arange(0, length(data), length(data) // 256 + 1)))
 
 
+def _batch(items: Any, rows: NDArray[np.int64], labels: NDArray[np.int64], there: Tensor) -> Batch:
+    """A batch on the device where all labels are ``there``, which losses check on the host."""
+    rows_there = sent(rows, there.device)
+    return Batch(move(items, there.device), known_on_host(there[rows_there], labels[rows]), rows_there)
+
+
 class _StageLoss(nn.Module):
     """A stage's loss as a module, which is what Accelerate wraps for processes and precision."""
 
@@ -389,8 +398,13 @@ class _Report:
     unread: list[tuple[TrainingState, NDArray[np.int64], tuple[str, ...], Tensor]] = field(default_factory=list)
     since: float = field(default_factory=perf_counter)
 
-    def add(self, terms: dict[str, Tensor], at: TrainingState, rows: NDArray[np.int64]) -> Tensor:
+    def add(self, module: nn.Module, batch: Batch, step: Step, at: TrainingState, rows: NDArray[np.int64]) -> Tensor:
         """The loss of a step."""
+        try:
+            terms = module(batch, step)
+        except NotFiniteError as error:
+            self.read()
+            raise self._not_finite(str(error), at, rows) from None
         values = torch.stack(tuple(terms.values()))
         loss = values.sum()
         self.unread.append((at, rows, (*terms, "the sum"), torch.cat((values, loss[None])).detach()))
@@ -408,12 +422,12 @@ class _Report:
             total = terms.pop("the sum")
             if not total.isfinite():
                 bad = ", ".join(f"{name} is {x.item()}" for name, x in terms.items() if not x.isfinite()) or "the sum"
-                where = f"stage {self.stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1}"
-                where += f" (rows {rows[:4].tolist()} ...)"
-                raise FloatingPointError(
-                    f"fit: the loss is not finite: {bad} at {where}; the last epoch's state is kept"
-                )
+                raise self._not_finite(f"the loss is not finite: {bad}", at, rows)
             self.logger.step(terms, len(rows) * self.processes)
+
+    def _not_finite(self, what: str, at: TrainingState, rows: NDArray[np.int64]) -> FloatingPointError:
+        where = f"stage {self.stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {rows[:4].tolist()} ...)"
+        return FloatingPointError(f"fit: {what} at {where}; the last epoch's state is kept")
 
 
 def _check_labels(labels: NDArray[np.int64], items: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from peaccel._utils.atomic_files import naming_errors, unlinked
 from peaccel._utils.progress_bar import ProgressBar, duration
 from peaccel.distributions import Distribution
 from peaccel.methods.method import Stage, Terms
@@ -74,7 +75,7 @@ class ConsoleLogger(ProgressLogger):
     """
 
     def __init__(self, folder: Path | None = None, description: str = "", tensorboard: bool = False) -> None:
-        self._file = None if folder is None else folder / "log.jsonl"
+        self._file = None if folder is None else unlinked(folder / "log.jsonl")
         self._description = description
         self._console = Console(stderr=True)
         self._bar: ProgressBar | None = None
@@ -135,7 +136,7 @@ class ConsoleLogger(ProgressLogger):
                 name, mean, share = found
                 record |= {f"{name}_mean": mean, f"{name}_spread": share}
         if self._file is not None:
-            with self._file.open("a", encoding="utf-8") as file:
+            with naming_errors(self._file), self._file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
         if self._writer is not None:
             for name, value in record.items():

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -22,17 +22,18 @@ from torch import nn
 from peaccel import scores
 from peaccel._core import __version__
 from peaccel._utils import config
-from peaccel._utils.atomic_files import aside, check_output
+from peaccel._utils.atomic_files import PathLike, aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
+from peaccel._utils.python_files import is_file
 from peaccel._utils.seeds import folded
 from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
 from peaccel.heads import Covariates
-from peaccel.methods.method import AtLeast0, Method, Training
+from peaccel.methods.method import Method, Training, UpTo1024
 from peaccel.scores import Score
 from peaccel.train import backbones
 from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.train.batch_sampling import take
-from peaccel.train.checkpoint import Checkpointer, TrainingState, load_tensors, load_weights, save_weights
+from peaccel.train.checkpoint import Checkpointer, TrainingState, check_shapes, load_tensors, save_weights
 from peaccel.train.diagnostics import above_chance
 from peaccel.train.embedding import embed
 from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_r, scored, validation_rows
@@ -40,7 +41,7 @@ from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.loop import Options, fit
 from peaccel.train.progress import ConsoleLogger, NullLogger
 from peaccel.train.recipes import label, load_method, method_of
-from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_items, remove_lines
+from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_images, digest_of_items, remove_lines
 from peaccel.train.sources import Items, open_items
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
@@ -62,7 +63,7 @@ class Job(Options):
     """Write TensorBoard's event files as well."""
     strict: bool = False
     """End with exit code 1 where something shows that training failed."""
-    threads: AtLeast0 = 0
+    threads: UpTo1024 = 0
     """Threads of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
 
 
@@ -203,7 +204,7 @@ def train(
     began = _began(name, run) if main else None
     _check_backbone(run)
     torch.manual_seed(folded(run.seed))
-    backbone, features = _backbone(run)
+    backbone, features = _backbone(run, of_features(run.data))
     if parts is None:
         expected = None if backbone is None else input_of(backbone)
         parts = open_items(run.data, run.root, run.seed, expected, run.quick, skip_bad=run.skip_bad)
@@ -215,8 +216,8 @@ def train(
         settings = replace(settings, dim=features - items.covariates)
     classes = int(items.labels.max()) + 1
     training = method.build(backbone, features, classes, settings)
-    everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
-    widths = {"features": features, "covariates": items.covariates}
+    everything = _everything(training)
+    widths = {"features": features, "covariates": items.covariates, "on_features": of_features(run.data)}
     about = {"name": label(name), "method": method_of(name), "classes": classes, "items": len(items), **widths}
     record = {**about, "sha256": _digests(parts, run) if main else {}}
     if began is not None:
@@ -247,20 +248,22 @@ def train(
     return result
 
 
-def load(folder: Path) -> Trained:
-    """Read back what `train` wrote.
+def load(folder: Path, method: PathLike | None = None) -> Trained:
+    """Read back what `train` wrote; no code runs that a file of the folder names.
 
     Parameters
     ----------
     folder
         With run.json and model.safetensors.
+    method
+        The Python file of the method, needed where the run is of one: it is run.
 
     Raises
     ------
     FileNotFoundError
-        One of the two is missing, or the file of a method that is not of this package.
+        One of the files is missing.
     ValueError
-        They do not fit each other.
+        They do not fit each other; the run is of a method in a file, and `method` is None, or the other way round.
 
     Examples
     --------
@@ -278,24 +281,48 @@ def load(folder: Path) -> Trained:
     >>> trained.score, embed(trained.model, torch.eye(20))
     (Score('mls'), Normal(N=20, D=20, diagonal, float32, numpy))
     """
-    record, method, settings, run = _recorded(folder)
-    covariates = record.get("covariates", 0)
-    backbone, features = _backbone(replace(run, weights=None))
-    if backbone is None:
-        backbone, features = (Covariates(covariates) if covariates else nn.Identity()), record["features"]
-    try:
-        training = method.build(backbone, features, record["classes"], settings)
-    except RuntimeError as error:  # torch's, of sizes that are none
-        raise ValueError(f"{folder / 'run.json'}: makes no model ({str(error).partition(chr(10))[0]})") from None
-    everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
+    record, made_by, settings, run = _recorded(folder, file=None if method is None else str(method))
     path = folder / "model.safetensors"
-    about = load_weights(path, everything)
+    about, held = load_tensors(path)
+    parts = record, made_by, settings, run
+    # Sizes in run.json are compared first, without memory for them, unless a method reads numbers as it is built.
+    with suppress(RuntimeError), torch.device("meta"):
+        check_shapes(path, _everything(_built(folder, *parts)[0]), held)
+    training, features = _built(folder, *parts)
+    everything = _everything(training)
+    check_shapes(path, everything, held)
+    everything.load_state_dict(held)
     everything.eval().requires_grad_(False)
     try:
         score = scores.get(about["score"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: does not say a score to compare by ({error})") from None
-    return Trained(method, training, score, run, features, covariates)
+    return Trained(made_by, training, score, run, features, record.get("covariates", 0))
+
+
+def _built(folder: Path, record: Mapping[str, Any], method: Method, settings: Any, run: Run) -> tuple[Training, int]:
+    """The training of a record, with its first weights, and the width of its features."""
+    path, covariates = folder / "run.json", record.get("covariates", 0)
+    on_features = record.get("on_features")
+    if on_features is None:  # a record of an earlier version
+        if is_file(run.data):
+            what = f"write true or false: whether data {run.data!r} is of features"
+            raise ValueError(f"{path}: on_features is missing; {what}")
+        on_features = of_features(run.data)
+    try:
+        backbone, features = _backbone(replace(run, weights=None), on_features)
+        if backbone is None:
+            backbone, features = (Covariates(covariates) if covariates else nn.Identity()), record["features"]
+        return method.build(backbone, features, record["classes"], settings), features
+    except (RuntimeError, TypeError) as error:  # torch's, of sizes that are none
+        if "meta tensor" in str(error):
+            raise
+        raise ValueError(f"{path}: makes no model ({str(error).partition(chr(10))[0]})") from None
+
+
+def _everything(training: Training) -> nn.ModuleDict:
+    """All modules of a run under the names of its checkpoints."""
+    return nn.ModuleDict({"model": training.model, "criterion": training.criterion})
 
 
 def resumed(folder: Path, name: str) -> tuple[Any, Run]:
@@ -314,24 +341,32 @@ def resumed(folder: Path, name: str) -> tuple[Any, Run]:
     return settings, run
 
 
-def _recorded(folder: Path, row: str | None = None) -> tuple[dict[str, Any], Method, Any, Run]:
-    """Content of run.json, which must be of this row; then a method's file is where the row says, not where it was."""
+def _recorded(folder: Path, row: str | None = None, file: str | None = None) -> tuple[dict[str, Any], Method, Any, Run]:
+    """Content of run.json, which must be of this row. A method's file is that of the row, or this one, and never the
+    one that run.json names."""
     path = folder / "run.json"
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file: is {folder} the folder of a run?")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         name, where, settings = record["name"], record["method"], record["settings"]
-        if not all(isinstance(x, int) for x in (record["classes"], record["features"], record.get("covariates", 0))):
+        sizes = record["classes"], record["features"], record.get("covariates", 0)
+        if not all(isinstance(x, int) and 0 <= x < 2**31 for x in sizes) or not isinstance(where, str):
             raise TypeError
         run = replace(config.from_mapping(record["run"], Run, str(path)), out=folder)
-    except (KeyError, TypeError, json.JSONDecodeError):
+    except (KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError):
         raise ValueError(f"{path}: is not the record of a run") from None
     if row is not None and name != label(row):
         raise ValueError(f"{folder}: holds a run of {name}, expected {label(row)}")
-    where = where if row is None else method_of(row)
-    if where.endswith(".py") and not Path(where).is_file():
-        raise FileNotFoundError(f"{path}: method is {where}, which is not there: put it back or write its new path")
+    if row is not None:
+        where = method_of(row)
+    elif is_file(where):
+        if file is None:
+            name_it = "name it yourself: load(folder, method='my_method.py'), --method my_method.py"
+            raise ValueError(f"{path}: method is {where!r}, a file, which is not run because a run names it; {name_it}")
+        where = file
+    elif file is not None:
+        raise ValueError(f"{path}: method is {where!r}, expected no file of another, got {file}")
     method = load_method(where)
     return record, method, config.from_mapping(settings, method.settings, str(path)), run
 
@@ -372,7 +407,8 @@ def _check_resumed(
 def _digests(parts: Mapping[str, Items], run: Run) -> dict[str, str | None]:
     """Digests of all that decides what is trained beside settings."""
     of_parts = {part: digest_of_items(parts.get(part)) for part in ("train", "validation")}
-    return {**of_parts, "begin": digest_of_file(run.begin), "weights": digest_of_file(run.weights)}
+    of_images = {f"{part}_images": digest_of_images(parts.get(part)) for part in ("train", "validation")}
+    return {**of_parts, **of_images, "begin": digest_of_file(run.begin), "weights": digest_of_file(run.weights)}
 
 
 def _anywhere(run: Run) -> Run:
@@ -450,13 +486,13 @@ def _check_backbone(run: Run) -> None:
             raise ValueError(f"data {run.data}: {name} is {value}, {what}")
 
 
-def _backbone(run: Run) -> tuple[nn.Module | None, int]:
+def _backbone(run: Run, on_features: bool) -> tuple[nn.Module | None, int]:
     """The backbone and the width of its features; None where the data are features."""
     name = run.backbone
     if name == "auto":
         if run.data in COMPOSED:
             return small_cnn(), FEATURES
-        if of_features(run.data):
+        if on_features:
             return None, 0
         name = "resnet50"
     made = backbones.create(
@@ -533,5 +569,5 @@ def versions() -> dict[str, str | None]:
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:
-    with aside(path) as fresh:
+    with aside(path, follow=False) as fresh:
         fresh.write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from peaccel._utils import config
-from peaccel._utils.atomic_files import aside, check_output
+from peaccel._utils.atomic_files import aside, check_output, unlinked
 from peaccel.methods.method import AtLeast1
 from peaccel.train.recipes import label, ranges, recipe
 from peaccel.train.resuming import digest_of_file, flat
@@ -87,7 +87,7 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     best = check_output(run.out / "best.toml")
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     study = optuna.create_study(
-        storage=f"sqlite:///{run.out / 'study.db'}",
+        storage=f"sqlite:///{unlinked(run.out / 'study.db')}",
         study_name="search",
         direction="maximize",
         load_if_exists=True,
@@ -123,7 +123,7 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
             f"all {len(finished)} trials reached the same: nothing of what was searched changes MAP@R by this score"
         )
         print(f"{name} on {run.data}: {sentence}", file=sys.stderr)
-    with aside(best) as fresh:
+    with aside(best, follow=False) as fresh:
         fresh.write_text("".join(f"{key} = {value!r}\n" for key, value in study.best_params.items()), encoding="utf-8")
     chosen = _changed(settings, study.best_params)
     return Best(study.best_value, study.best_params, chosen, len(finished))

@@ -38,7 +38,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagKernel<T, F>, share: f64, best: 
     }
     let (order, frame) = ((0..last).collect::<Vec<_>>(), Frame::new(&score.inputs));
     let group = drivers::segment(dim);
-    drivers::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
+    drivers::search_by_shards(queries, gallery, 256, (group, usize::MAX), best, &|queries, places, floors, tops| {
         let (mut divergence, features) = Divergence::new(&score.inputs, &frame, share, queries.clone());
         let width = features.len() / queries.len();
         score_survivors(Pairs { score, queries, rows: &order[places], floors, tops }, &features, width, &mut divergence)

@@ -71,7 +71,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagKernel<T, F>, best: Best<T>) -> 
     };
     let order = if pruned { by_variance(&score.inputs, (0..last).collect()) } else { (0..last).collect() };
     let group = drivers::segment(dim);
-    drivers::search_by_shards(queries, gallery, QUERIES, group, best, &|queries, places, floors, tops| {
+    drivers::search_by_shards(queries, gallery, QUERIES, (group, usize::MAX), best, &|queries, places, floors, tops| {
         let mls = EquivalentMls::new(&score.inputs, score.formula, &offset, queries.clone());
         let mut task = Task { score, mls: &mls, order: &order, queries, floors, tops };
         if pruned {

@@ -1,5 +1,13 @@
 """FaissReranker: whatever the index, the gallery's own parameters decide; ids, parameters and features pass through."""
 
+import copy
+import os
+import re
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import faiss
 import numpy as np
 import pytest
@@ -151,3 +159,117 @@ def test_what_a_third_argument_would_mean_is_said_by_name():
     ):
         with pytest.raises(TypeError, match="positional argument"):
             call()
+
+
+WITH_NAN = pe.Normal(np.where(np.arange(400)[:, None] == 7, np.float32(np.nan), GALLERY.mu), GALLERY.var)
+
+
+@pytest.mark.parametrize(
+    ("take", "owner"),
+    [
+        (lambda reranker, items: pe.FaissReranker(reranker.index, items), "FaissReranker: gallery"),
+        (lambda reranker, items: pe.FaissReranker(reranker.index, pe.prepare(items)), "FaissReranker: gallery"),
+        (lambda reranker, items: pe.FaissReranker.build(items, "HNSW8"), "FaissReranker.build: gallery"),
+        (lambda reranker, items: reranker.add(items), "FaissReranker.add: items"),
+        (lambda reranker, items: reranker.upsert(items, range(400)), "FaissReranker.upsert: items"),
+        (lambda reranker, items: reranker.search(items, 3), "mls: queries"),
+        (lambda reranker, items: reranker.search_above(items, 3.0), "mls: queries"),
+    ],
+)
+def test_rows_that_are_not_finite_are_refused_and_named(take, owner):
+    reranker = pe.FaissReranker.build(GALLERY, "Flat")
+    with pytest.raises(
+        ValueError, match=f"^{re.escape(owner)}: 1 of 400 rows are not finite, first 7; leave these out$"
+    ):
+        take(reranker, WITH_NAN)
+    assert len(reranker) == 400
+
+
+# -- threads and processes ---------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "add": lambda reranker: reranker.add(GALLERY[:1]),
+    "remove": lambda reranker: reranker.remove([7]),
+    "upsert": lambda reranker: reranker.upsert(GALLERY[:1], [7]),
+    "compact": lambda reranker: reranker.compact(),
+}
+
+
+class Slow:
+    """Features of queries that take until they are let go on, and say when they begin."""
+
+    def __init__(self):
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, items):
+        if len(items) == len(QUERIES):
+            self.begun.set()
+            assert self.go_on.wait(30)
+        return items.mu
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_waits_for_searches_that_run(change):
+    features = Slow()
+    reranker = pe.FaissReranker(flat_index(GALLERY), GALLERY, features=features)
+    before = reranker.search_above(QUERIES, -np.inf).ids
+    with ThreadPoolExecutor(2) as pool:
+        search = pool.submit(reranker.search, QUERIES, 400, shortlist=400)
+        assert features.begun.wait(30)
+        changed = pool.submit(change, reranker)
+        with pytest.raises(TimeoutError):
+            changed.result(0.05)
+        features.go_on.set()
+        np.testing.assert_array_equal(search.result(30).ids.ravel(), before)
+        changed.result(30)
+
+
+def test_searches_run_beside_each_other():
+    meet = threading.Barrier(2)
+    reranker = pe.FaissReranker(flat_index(GALLERY), GALLERY, features=lambda d: (meet.wait(30), d.mu)[1])
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda _: reranker.search(QUERIES, 3), range(2))
+    assert_ranking(one, (two.scores, two.ids))
+
+
+def test_a_copy_beside_changes_is_of_one_moment():
+    many = make("point", 20_000, 16, dtype="float32")
+    reranker, stop = pe.FaissReranker.build(many, "Flat"), threading.Event()
+
+    def change():
+        while not stop.is_set():
+            reranker.remove(reranker.add(many[:50]))
+
+    with ThreadPoolExecutor(1) as pool:
+        changed = pool.submit(change)
+        try:
+            for _ in range(20):
+                twin = copy.copy(reranker)
+                assert len(twin) - 20_000 in (0, 50) and twin.index.ntotal == len(twin._items) == len(twin._prepared)
+        finally:
+            stop.set()
+        changed.result(30)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize("kind", ["FaissReranker", "Gallery"])
+def test_the_child_of_a_fork_searches(kind, tmp_path):
+    code = f"""
+import os, signal, sys
+import faiss, numpy as np
+import peaccel as pe
+items = pe.Normal(np.random.default_rng(0).normal(size=(3000, 16)).astype("float32"), np.ones(3000, "float32"))
+if {kind!r} == "Gallery":
+    gallery = pe.Gallery.create({str(tmp_path / "gallery")!r}, items, np.arange(3000))
+    gallery.build_index("HNSW8")
+else:
+    gallery = pe.FaissReranker.build(items, "HNSW8")
+faiss.omp_set_num_threads(2)
+expected = gallery.search(items[:300], 3).ids  # FAISS's threads have been started
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    os._exit(0 if (gallery.search(items[:300], 3).ids == expected).all() else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

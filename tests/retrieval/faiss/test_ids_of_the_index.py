@@ -5,7 +5,7 @@ import re
 import faiss
 import numpy as np
 import pytest
-from conftest import assert_ranking, make, to_numpy
+from conftest import assert_ranking, flat_index, make, to_numpy
 
 import peaccel as pe
 
@@ -118,3 +118,63 @@ def test_photographs_of_a_person_are_kept_and_stay(tmp_path):
     for change in (lambda: reranker.add(GALLERY[:1], [7]), lambda: reranker.remove([100]), reranker.compact):
         with pytest.raises(TypeError, match=r"^FaissReranker\.\w+: items share ids, expected one item an id"):
             change()
+
+
+# -- rows in another order ---------------------------------------------------------------------------------------------
+
+ORDER = np.random.default_rng(2).permutation(300)
+LOSSY = ("Flat", "HNSW8", "SQ4", "PQ1x4", "IVF4,Flat", "IVF4,RaBitQ")
+SETS = {
+    "normal": GALLERY.mu,
+    "positive": np.maximum(GALLERY.mu + 0.5, 0),
+    "uneven": GALLERY.mu * np.exp(2 * np.random.default_rng(3).normal(size=(300, 1))).astype("float32"),
+    "far from 0": 100 + GALLERY.mu,
+    "clusters": GALLERY.mu[PERSONS % 5],
+    "alike": GALLERY.mu[np.zeros(300, int)],
+    "alike but one": GALLERY.mu[(np.arange(300) == 31).astype(int)],
+    "two": GALLERY.mu[:2],
+    "one": GALLERY.mu[:1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", [faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT])
+@pytest.mark.parametrize("mu", SETS.values(), ids=SETS)
+def test_an_index_that_is_lossy_or_holds_items_alike_is_taken(mu, metric):
+    for factory in LOSSY:
+        index = faiss.index_factory(16, factory, metric)
+        if len(mu) < 16 and factory not in ("Flat", "HNSW8"):  # too few to train
+            continue
+        index.train(mu)
+        index.add(mu)
+        pe.FaissReranker(index, pe.Point(mu), score="cosine")
+
+
+@pytest.mark.parametrize("features", ["mu", "unit", "surrogate"])
+@pytest.mark.parametrize(
+    "factory", ["IVF4,Flat", "IVF4,SQ8", "IVF4,PQ1x4", "PCA8,IVF4,Flat", "IDMap,IVF4,Flat", "IDMap,HNSW8", "Flat"]
+)
+def test_rows_that_an_index_holds_in_another_order_are_refused(factory, features):
+    if features == "surrogate":
+        vectors = pe.first_stage_features(GALLERY, "mls")
+    else:
+        vectors = GALLERY.mu / (np.linalg.norm(GALLERY.mu, axis=1, keepdims=True) if features == "unit" else 1)
+    metric = faiss.METRIC_INNER_PRODUCT if features == "surrogate" else faiss.METRIC_L2
+    index = faiss.index_factory(vectors.shape[1], factory, metric)
+    index.train(vectors)
+    ids = None if factory == "Flat" else ORDER
+    _ = index.add(vectors[ORDER]) if ids is None else index.add_with_ids(vectors, ids)
+    wrong = ORDER[::-1].copy() if "IDMap" in factory else None
+    got = "None" if wrong is None else "others"
+    what = f"ids must be those that index returns, in the order of gallery, got {got}"
+    with pytest.raises(ValueError, match=f"^FaissReranker: {what}: index holds its rows in another order$"):
+        pe.FaissReranker(index, GALLERY, ids=wrong, features=features)
+    rows = ORDER if ids is None else slice(None)
+    found = pe.FaissReranker(index, GALLERY[rows], ids=ids, features=features).search(GALLERY[rows], 1, shortlist=300)
+    exact = pe.search(GALLERY[rows], GALLERY[rows], 1)
+    expected = exact.ids if ids is None else ids[exact.ids]
+    assert (found.ids == expected).mean() > 0.95  # an IVF looks into lists that hold four shortlists
+
+
+def test_features_of_a_function_are_not_compared():
+    reranker = pe.FaissReranker(flat_index(GALLERY), GALLERY[::-1], features=lambda queries: queries.mu)
+    assert len(reranker) == 300

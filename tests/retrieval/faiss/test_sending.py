@@ -139,7 +139,7 @@ def test_spawned_workers_take_all_of_it():
     prepared = pe.prepare(g, score)
     labels = np.arange(40) % 4
     pairs = np.array([[0, 4], [1, 5], [2, 3]])
-    fitted = pe.calibrate(g, pairs, [True, True, False])
+    fitted = pe.calibrate_variance(g, pairs, [True, True, False])
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         assert_ranking(pool.submit(pe.search, q, prepared, 5, score).result(), pe.search(q, g, 5, score))
         np.testing.assert_array_equal(pool.submit(fitted, g).result().var, fitted(g).var)

@@ -4,7 +4,9 @@ import importlib
 import os
 import pickle
 import re
+import shutil
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import faiss
@@ -16,8 +18,9 @@ from items import make
 
 import peaccel as pe
 from peaccel._utils import atomic_files
+from peaccel._utils.atomic_files import temporary
+from peaccel.retrieval.lance import mapped_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
-from peaccel.retrieval.lance import version_rows
 
 Q, DIM = 5, 6
 SCORES = {
@@ -261,7 +264,7 @@ def test_a_version_stays_what_it_was(gallery):
     assert not np.isin(before.ids[:, 0], expected.ids).any()
     for moved in (other.refresh(), pickle.loads(pickle.dumps(gallery))):
         np.testing.assert_array_equal(moved.search_exact(QUERIES, 5).ids, expected.ids)
-    with pytest.raises(ValueError, match=r"^Gallery.delete: the gallery was opened at version 4, expected the newest$"):
+    with pytest.raises(ValueError, match=r"^Gallery.delete: the gallery was opened at version 3, expected the newest$"):
         old.delete([1])
 
 
@@ -270,7 +273,7 @@ def test_tables_become_galleries_in_blocks(tmp_path):
     table = pe.io.to_arrow(items, np.arange(50)[::-1], name=[f"n{i}" for i in range(50)])
     done = []
     gallery = pe.Gallery.create(tmp_path / "g.lance", table.slice(0, 20), rows=8, progress=done.append)
-    assert done == [8, 8, 4] and gallery.version == 4
+    assert done == [8, 8, 4] and gallery.version == 3
     with pytest.raises(ValueError, match=r"^Gallery.append: ids hold \d+, which an item has already; see upsert$"):
         gallery.append(table)
     assert gallery.append(pa.RecordBatchReader.from_batches(table.schema, table.to_batches()), skip_existing=True) == 30
@@ -304,7 +307,7 @@ def test_a_distribution_may_be_kept_in_several_commits(tmp_path):
     items, done = make("vmf", 20, DIM), []
     gallery = pe.Gallery.create(tmp_path / "g.lance", items, range(20), {"name": ["a"] * 20})
     assert gallery.upsert(items, range(10, 30), {"name": ["b"] * 20}, rows=15, progress=done.append) == 10
-    assert done == [15, 5] and gallery.version == 4
+    assert done == [15, 5] and gallery.version == 3
     assert (
         gallery.append(items, range(20, 40), {"name": ["c"] * 20}, rows=20, skip_existing=True, progress=done.append)
         == 10
@@ -411,7 +414,7 @@ def test_errors_are_one_line_and_change_nothing(gallery, call, message):
 
 
 def test_metadata_that_no_file_holds_are_refused(tmp_path):
-    with pytest.raises(OSError, match=r"^Gallery.create: The struct field `x` contains 1 null value"):
+    with pytest.raises(OSError, match=r"^Gallery.create: .*: The struct field `x` contains 1 null value"):
         pe.Gallery.create(tmp_path / "g.lance", QUERIES[:2], [1, 2], {"x": [{"y": 1}, None]})
 
 
@@ -452,7 +455,7 @@ def test_verify_tells_a_damaged_file_from_a_damaged_fragment(gallery, tmp_path):
     gallery.build_index("Flat")
     damaged = flipped(derived_files(path), gallery.items[5])
     flipped((path / "data").iterdir(), gallery.items[40])
-    index = path / "_peaccel" / "index-4" / "index.faiss"
+    index = path / "_peaccel" / "index-3" / "index.faiss"
     index.write_bytes(index.read_bytes()[:-1] + b"\xff")
     first, second, third = pe.Gallery.open(path).verify()
     assert first == f"{damaged}: is damaged; it can be deleted, and is then made again of fragment 0"
@@ -465,7 +468,7 @@ def test_verify_tells_a_damaged_file_from_a_damaged_fragment(gallery, tmp_path):
 def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
     gallery.search_exact(QUERIES, 1)
     folder = tmp_path / "g.lance" / "_peaccel"
-    old, young = folder / ".a-1-new.safetensors", folder / ".b-2-new.safetensors"
+    old, young = (temporary(folder / f"{24 * digit}.safetensors", "new") for digit in "ab")
     for path in (old, young):
         path.touch()
     os.utime(old, (0, 0))
@@ -481,15 +484,136 @@ def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
     assert len(pe.Gallery.open(folder.parent, version=gallery.version - 1)) == 90  # young versions stay
 
 
+def test_compaction_and_building_delete_nothing_of_others(gallery, tmp_path):
+    """Also where a folder of theirs is named for derived files."""
+    gallery = pe.Gallery.open(tmp_path / "g.lance", derived=tmp_path / "theirs")
+    gallery.search_exact(QUERIES, 1)
+    old = (0, 0)
+    theirs = ["model.safetensors", ".ssh/id", "index-1/text.md", f"{24 * '0'}.safetensors"]
+    theirs += [f"_peaccel/{name}" for name in ("model.safetensors", ".ssh/id", ".a-old.npz", "index-1/text.md")]
+    for name in theirs:
+        path = tmp_path / "theirs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("theirs")
+        os.utime(path, old)
+        os.utime(path.parent, old)
+    gallery.build_index("Flat")
+    gallery.delete([1])
+    gallery.compact(keep_days=0)
+    assert all((tmp_path / "theirs" / name).read_text() == "theirs" for name in theirs)
+    assert pickle.loads(pickle.dumps(gallery))._derived == gallery._derived == tmp_path / "theirs" / "_peaccel"
+
+
+def test_links_in_place_of_derived_files_are_not_followed(gallery, tmp_path):
+    gallery.search_exact(QUERIES, 1)
+    folder, theirs = tmp_path / "g.lance" / "_peaccel", tmp_path / "theirs"
+    (theirs / "index").mkdir(parents=True)
+    (theirs / "index" / "text.md").write_text("theirs")
+    (theirs / "model").write_text("theirs")
+    derived = derived_files(tmp_path / "g.lance")[0]
+    derived.unlink()
+    derived.symlink_to(theirs / "model")
+    (folder / "index-3").symlink_to(theirs / "index")
+    gallery = pe.Gallery.open(tmp_path / "g.lance")
+    gallery.search_exact(QUERIES, 1)
+    gallery.build_index("Flat")
+    assert not derived.is_symlink() and not (folder / "index-3").is_symlink()
+    (folder / "index-2").symlink_to(theirs / "index")
+    gallery.build_index("Flat")
+    folder.rename(theirs / "_peaccel")
+    folder.symlink_to(theirs)
+    with pytest.raises(ValueError, match=r"_peaccel: is a link, expected a folder of the gallery's own"):
+        pe.Gallery.open(tmp_path / "g.lance")
+    assert (theirs / "model").read_text() == (theirs / "index" / "text.md").read_text() == "theirs"
+    assert [path.name for path in (theirs / "index").iterdir()] == ["text.md"]
+
+
+def test_pipes_in_place_of_derived_files_are_not_waited_for(gallery, tmp_path):
+    gallery.build_index("Flat")
+    expected = gallery.search_exact(QUERIES, 5)
+    first, index = derived_files(tmp_path / "g.lance")[0], tmp_path / "g.lance/_peaccel/index-3/index.faiss"
+    for path in (first, index):
+        path.unlink()
+        os.mkfifo(path)
+    again = pe.Gallery.open(tmp_path / "g.lance")
+    np.testing.assert_array_equal(again.search_exact(QUERIES, 5).ids, expected.ids)
+    with pytest.raises(ValueError, match=r"index-3: is damaged, expected what build_index has written"):
+        again.search(QUERIES, 5)
+
+
+def test_a_gallery_that_was_half_created_says_so(tmp_path):
+    (tmp_path / "half.lance" / "_transactions").mkdir(parents=True)
+    (tmp_path / "half.lance" / "_versions").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"half.lance: no such gallery: Gallery.create was interrupted here"):
+        pe.Gallery.open(tmp_path / "half.lance")
+
+
+def test_an_earlier_version_is_restored_as_a_new_one(tmp_path):
+    """With the index of a version that is newer than what comes back, and beside a gallery that stays at another."""
+    rng = np.random.default_rng(0)
+    items, more = (pe.Point(rng.normal(size=(count, DIM))) for count in (40, 20))
+    gallery = pe.Gallery.create(tmp_path / "g.lance", items, np.arange(40))
+    other = pe.Gallery.open(tmp_path / "g.lance")
+    gallery.append(more, np.arange(40, 60))
+    gallery.upsert(more[:5], np.arange(5))
+    gallery.build_index("Flat")
+    shutil.copytree(tmp_path / "g.lance" / "_peaccel", tmp_path / "elsewhere" / "_peaccel")
+    gallery.restore(1)
+    assert gallery.version == 4 and [number for number, _ in gallery.versions()] == [1, 2, 3, 4]
+    expected = pe.search(more, items, 5)
+    stale = pe.Gallery.open(tmp_path / "g.lance", derived=tmp_path / "elsewhere")  # which has the index still
+    assert gallery.info()["index"] is None and stale.info()["index"] == "Flat of version 3"
+    for found in (gallery.search_exact(more, 5), stale.search(more, 5), other.search_exact(more, 5)):
+        assert (found.ids == expected.ids).all() and (found.scores == expected.scores).all()
+    assert gallery.verify() == [] and other.refresh().version == 4
+    gallery.append(more, np.arange(40, 60))
+    assert len(gallery) == 60 and len(pe.Gallery.open(tmp_path / "g.lance", version=3)) == 60
+    with pytest.raises(ValueError, match="version 9 cannot be opened"):
+        gallery.restore(9)
+    with pytest.raises(ValueError, match=r"^Gallery.restore: the gallery was opened at version 3, expected the newest"):
+        pe.Gallery.open(tmp_path / "g.lance", version=3).restore(1)
+
+
+def test_a_bit_flipped_in_what_lance_does_not_check_is_found(tmp_path):
+    """Of deletion files and the newest manifest, by verify and where a gallery is opened or goes on."""
+    items = pe.Point(np.random.default_rng(0).normal(size=(100, DIM)))
+    gallery = pe.Gallery.create(tmp_path / "g.lance", items, np.arange(100))
+    assert gallery.version == 1 and (tmp_path / "g.lance" / "_peaccel" / "commit-1.json").is_file()
+    gallery.delete(np.arange(0, 60, 2))
+    assert [x.name for x in (tmp_path / "g.lance" / "_peaccel").glob("commit-*")] == ["commit-2.json"]
+    files = [*(tmp_path / "g.lance" / "_deletions").iterdir(), min((tmp_path / "g.lance" / "_versions").glob("*.man*"))]
+    assert len(files) == 2
+    for path in files:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        says = rf"{path.name}: is not what was written for version 2; delete .*commit-2.json to read it nevertheless"
+        assert re.search(says, "\n".join(gallery.verify()))
+        for read in (lambda: pe.Gallery.open(tmp_path / "g.lance"), lambda: gallery.refresh()):
+            with pytest.raises(ValueError, match=f"{says}|version cannot be opened"):
+                read()
+        assert len(pe.Gallery.open(tmp_path / "g.lance", version=1)) == 100
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    assert pe.Gallery.open(tmp_path / "g.lance").verify() == []
+    for _ in range(2):  # in the place of a gallery whose derived files are still there
+        shutil.rmtree(tmp_path / "h.lance", ignore_errors=True)
+        items = pe.Point(np.random.default_rng().normal(size=(9, DIM)))
+        pe.Gallery.create(tmp_path / "h.lance", items, np.arange(9), derived=tmp_path / "derived")
+        assert pe.Gallery.open(tmp_path / "h.lance", derived=tmp_path / "derived").verify() == []
+    shutil.rmtree(tmp_path / "g.lance" / "_peaccel")  # derived files can be deleted
+    assert len(pe.Gallery.open(tmp_path / "g.lance")) == 70
+
+
 def test_a_torn_newest_version_is_named_and_the_others_open(gallery):
     path = Path(gallery.info()["path"])
     newest = min((path / "_versions").glob("*.manifest"))
     newest.write_bytes(b"")
-    with pytest.raises(ValueError, match=rf"{newest.name} is empty, .*; without that file version 3 is the newest"):
+    with pytest.raises(ValueError, match=rf"{newest.name} is empty, .*; without that file version 2 is the newest"):
         pe.Gallery.open(path)
-    assert len(pe.Gallery.open(path, version=3)) == 60
+    assert len(pe.Gallery.open(path, version=2)) == 60
     newest.unlink()
-    assert pe.Gallery.open(path).version == 3
+    assert pe.Gallery.open(path).version == 2
 
 
 def test_sync_brings_what_a_commit_wrote_to_the_disk(gallery, monkeypatch):
@@ -598,3 +722,26 @@ def test_a_commit_names_nothing_that_is_not_on_the_disk(gallery, monkeypatch):
     gallery.delete([0])
     assert folders[0] == (("data", "_deletions"), before) and folders[1][1] == before + 1
     assert {"_transactions", "_versions"} <= set(folders[1][0])
+
+
+@pytest.mark.parametrize("times", [1, 4, 5])
+def test_a_file_that_a_compaction_deletes_before_it_is_opened_is_made_again(times, tmp_path, monkeypatch):
+    items, queries = make("normal_isotropic", 20, DIM), make("normal_isotropic", Q, DIM, seed=1)
+    gallery, made = pe.Gallery.create(tmp_path / "gallery", items, np.arange(20)), []
+    write = mapped_rows.new_safetensors
+
+    @contextmanager
+    def deleted(path, shapes):
+        with write(path, shapes) as arrays:
+            yield arrays
+        made.append(path)
+        if len(made) <= times:
+            mapped_rows.sweep(path.parent, [])
+
+    monkeypatch.setattr(mapped_rows, "new_safetensors", deleted)
+    if times == 5:
+        with pytest.raises(OSError, match=r"was deleted 5 times as soon as it was made; see Gallery\.compact$"):
+            gallery.search(queries, 3)
+        return
+    np.testing.assert_array_equal(gallery.search(queries, 3).ids, pe.search(queries, items, 3).ids)
+    assert len(made) == times + 1

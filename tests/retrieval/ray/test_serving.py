@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import subprocess
 import sys
@@ -103,9 +104,46 @@ def test_bodies_of_every_kind_get_the_bits_of_one_machine(address):
     assert found["ids"] == pe.search(pe.Point(queries.mu), GALLERY, 10).ids.tolist()
 
 
+def compressed(**arrays):
+    np.savez_compressed(body := io.BytesIO(), **arrays)
+    return {"data": body.getvalue()}
+
+
+def test_what_is_too_large_is_refused_before_work(address):
+    zeros = np.zeros((1 << 20, 64), np.float32)  # 268 MB in a body of 260 kB
+    for given, expected in (
+        (compressed(mu=zeros), "the arrays have more than 8388608 bytes"),
+        ({"data": io.BytesIO(bytes(9 << 20))}, "the body has more than 8388608 bytes"),
+        (as_bytes(mu=zeros[:2000]), "2000 queries, expected at most 1024"),
+    ):
+        begun = time.monotonic()
+        assert post(address, **given) == (413, {"error": expected})
+        assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("kind", ["APPLICATION/JSON", "application/json; charset=utf-8", "Application/Json"])
+def test_json_is_told_by_its_type_in_any_case(address, kind):
+    body = json.dumps(as_json(QUERIES[:1])["json"])
+    assert post(address, data=body, headers={"content-type": kind})[0] == 200
+
+
+def test_scores_that_are_infinite_are_numbers(address):
+    """As of an exact copy without uncertainty."""
+    item = pe.Normal(GALLERY.mu[:1], np.zeros_like(GALLERY.var[:1]))
+    status, found = post(address, **as_bytes(**pe.io.to_state(item)))
+    assert status == 200 and all(isinstance(x, float) for x in found["scores"][0])
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
+        ({"data": b"no array"}, ""),
+        ({"json": [[1.0]]}, "the body holds a list, expected an object with mu"),
+        ({"json": {"mu": 3.0}}, ""),
+        ({"json": {"mu": [[[1.0]]]}}, ""),
+        ({"json": {"mu": [["a"]]}}, ""),
+        ({"data": "[" * 100000, "headers": {"content-type": "application/json"}}, ""),
+        (as_bytes(mu=np.full((1, 64), 1e300)), "Point: mu is not finite in row 0"),
         ({"json": {"mu": [[float(i == 2) for i in range(64)]], "var": [-1.0]}}, "Normal: var is negative in row 0"),
         ({"json": {"mu": [[1.0, 2.0]]}}, "mls: dim of queries is 2, expected 64 like gallery"),
         ({"json": {"sigma": [[1.0]]}}, "from_state: keys are sigma; expected mu"),

@@ -119,12 +119,18 @@ def cut(x):
     return [x[a:b] for a, b in itertools.pairwise(CUTS)]
 
 
+@pytest.fixture(params=[1024, 3])
+def blocks(request, monkeypatch):
+    """How many queries go in one call: all of them, or a part."""
+    monkeypatch.setattr(sharded, "BLOCK", request.param)
+
+
 CANDIDATES = np.random.default_rng(0).integers(-1, CUTS[-1], (7, 30))
 KINDS = {"normal_isotropic": "mls", "normal_diagonal": "ppk", "vmf": "mls", "nivmf": "nivmf", "scaled": "scale_cosine"}
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "point"])
-def test_shards_answer_as_one_machine_does(kind, cluster):
+def test_shards_answer_as_one_machine_does(kind, cluster, blocks):
     score, gallery = scored(KINDS.get(kind, "cosine"), kind), hostile(kind)
     queries = make({"nivmf": "point"}.get(kind, kind), 7, 6, seed=4, dtype="float32")
     names = np.append(NAMES, "")
@@ -492,6 +498,31 @@ def test_wrong_calls_are_refused_before_they_are_sent(message, cluster):
         call(shards)
     sent = sum(actor.asked["search"] + actor.asked["rerank"] for actor in cluster.actors)
     assert sent == 0 and shards.search(QUERIES, 3).ids.shape == (2, 3)
+
+
+def test_blocks_of_queries_that_are_not_begun_in_time_are_never_done(pair, cluster, monkeypatch):
+    """And a shard without an answer to one block is missing as a whole."""
+    shards, actors, _, _ = pair
+    monkeypatch.setattr(sharded, "BLOCK", 2)
+    queries = hostile("normal_isotropic")[6:16]
+    late = [Ref(late=True) for _ in range(3)]
+    actors[2].faults, actors[3].faults = [None, *late[:2]], [None, late[2]]
+    found = shards.search(queries, 5, timeout=0.1, partial=True)
+    assert len(found.missing) == 1 and found.missing[0].startswith("shard 1 ")
+    assert {*cluster.cancelled} == {*late}
+    assert_ranking(found, pe.search(queries, hostile("normal_isotropic")[6:36], 5))
+    actors[2].faults = [Ref(late=True)]
+    with pytest.raises(TimeoutError, match=r"^ShardedGallery: no answer in 0.1 s from shard 1 \(Normal\(N=24"):
+        shards.search(queries, 5, timeout=0.1)
+
+
+def test_queries_that_are_drawn_by_their_row_are_not_cut(cluster, monkeypatch):
+    monkeypatch.setattr(sharded, "BLOCK", 2)
+    queries, gallery = make("vmf", 7, 6, seed=4), make("point", 40, 6)
+    gallery = pe.Point(gallery.mu / np.linalg.norm(gallery.mu, axis=1, keepdims=True))
+    score = pe.scores.sampled_cosine(seed=3)
+    shards = ShardedGallery([gallery[:20], gallery[20:]], score)
+    assert_ranking(shards.search(queries, 5), pe.search(queries, gallery, 5, score))
 
 
 def test_strings_as_candidates_are_strings(cluster):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Generic, Literal, Self
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import ArrayT, KindT, device_of, on_host
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
 from peaccel.fits.records import Threshold
@@ -28,6 +32,25 @@ from peaccel.scores import Score, named
 
 __all__ = ["FaissReranker"]
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _holding(hold: Callable[[SharedLock], AbstractContextManager[None]]) -> Callable[[Method], Method]:
+    """A decorator of methods that hold the lock of the items."""
+
+    def decorated(method: Method) -> Method:
+        @functools.wraps(method)
+        def locked(self: Any, *args: Any, **options: Any) -> Any:
+            with hold(self._indexed.lock):
+                return method(self, *args, **options)
+
+        return cast(Method, locked)
+
+    return decorated
+
+
+_together, _alone = _holding(SharedLock.together), _holding(SharedLock.alone)
+
 
 class FaissReranker(Generic[ArrayT]):
     """A FAISS index as the first stage, a score of distributions as the second.
@@ -35,9 +58,9 @@ class FaissReranker(Generic[ArrayT]):
     The index proposes a shortlist by whatever it holds; the gallery's parameters, never the index's (which may be
     lossy), decide the ranking.
 
-    Items come and go by `add`, `remove`, `upsert` and `compact`. On the CPU any number of threads may `search` at once,
-    but nothing may run beside a change: change a copy, ``changed = copy.copy(r)``, and let it take ``r``'s place, or
-    let changes and searches wait for each other.
+    Items come and go by `add`, `remove`, `upsert` and `compact`. On the CPU any number of threads may `search` at once;
+    a change waits until searches that run have ended, and later ones wait for it. Where they are not to wait, change a
+    copy, ``changed = copy.copy(r)``, and let it take ``r``'s place.
 
     ``len(r)`` counts the items that are there, ``id in r`` asks for one. `save` keeps all of it in a folder; it can
     also be pickled, copied (by `copy.copy` too with another index) and sent to other processes.
@@ -67,8 +90,9 @@ class FaissReranker(Generic[ArrayT]):
     TypeError
         index is not a FAISS index; gallery is not a distribution; the score has no surrogate.
     ValueError
-        index, gallery and ids of different sizes; repeated ids; ids other than those that an IDMap or an IVF holds;
-        unknown features, or for another score; a file that holds no index.
+        index, gallery and ids of different sizes; rows of the gallery that are not finite; repeated ids; ids other than
+        those that an IDMap or an IVF holds; an index whose vectors are, by 32 rows of the gallery, in another order
+        than these rows; unknown features, or for another score; a file that holds no index.
     FileNotFoundError, ImportError
         No such file; FAISS is not installed.
 
@@ -113,11 +137,13 @@ class FaissReranker(Generic[ArrayT]):
             prepared = gallery
         else:
             require_distribution(record.name, "gallery", gallery)
-            gallery.check_signs()
+            gallery.check_rows()
             prepared = Prepared(gallery.detach(), record, pack=False)
+        prepared.distribution.check_finite("FaissReranker", "gallery")
         indexed = Indexed.filled(index, prepared.distribution, ids)
         features = checked_features(features, record, prepared.distribution)
         self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
+        indexed.require_order(self._vectors)
 
     def _set(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
         self._indexed, self._vectors, self._prepared = indexed, vectors, prepared
@@ -185,8 +211,8 @@ class FaissReranker(Generic[ArrayT]):
         TypeError
             gallery is not a distribution; the score has no surrogate.
         ValueError
-            A factory string that FAISS does not take, or has no index for on a GPU; an unknown first stage; ids as for
-            the constructor.
+            A factory string that FAISS does not take, or has no index for on a GPU; an unknown first stage; rows of the
+            gallery that are not finite; ids as for the constructor.
         """
         if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
@@ -197,7 +223,8 @@ class FaissReranker(Generic[ArrayT]):
         checked = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         on_gpu = device_of(gallery.mu) not in ("numpy", "cpu")
         gallery = gallery.detach()
-        gallery.check_signs()
+        gallery.check_rows()
+        gallery.check_finite("FaissReranker.build", "gallery")
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = faiss_index.built(vectors, factory, inner_product=radius is None)
         first = None if recall is None else faiss_index.tuned(index, vectors, recall)
@@ -211,6 +238,7 @@ class FaissReranker(Generic[ArrayT]):
         reranker.first_stage = first
         return reranker
 
+    @_together
     def search(
         self,
         queries: Distribution[ArrayT],
@@ -290,6 +318,7 @@ class FaissReranker(Generic[ArrayT]):
         found = of_score(best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids), planned.score)
         return found if accept is None else accept.select(found, labels=found.ids if shared else None)
 
+    @_together
     def search_above(
         self,
         queries: Distribution[ArrayT],
@@ -335,6 +364,7 @@ class FaissReranker(Generic[ArrayT]):
         found = found.under(items.ids_of_rows(found.ids))
         return found.of_different_ids() if items.share_ids else found
 
+    @_together
     def duplicates(self, threshold: float, *, most: int = MOST) -> RankingAbove[ArrayT]:
         """All pairs of items whose score reaches a threshold, exactly, as `pe.duplicates` finds them.
 
@@ -354,7 +384,7 @@ class FaissReranker(Generic[ArrayT]):
         ValueError
             As `pe.duplicates`.
         """
-        owner, items, ids = "FaissReranker.duplicates", self.gallery, self.ids
+        owner, items, ids = "FaissReranker.duplicates", self._items.present, self._items.ids
         threshold, most = checked_threshold(owner, threshold, most)
         planned = plan(items, items, self.score, detach=True)
         found = listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score)
@@ -370,11 +400,13 @@ class FaissReranker(Generic[ArrayT]):
         return index
 
     @property
+    @_together
     def gallery(self) -> Distribution[ArrayT]:
         """The items that are there, in the order of `ids`; a copy where some were removed."""
         return self._items.present
 
     @property
+    @_together
     def ids(self) -> Ids:
         """[N] int64, or strings: the ids of the items that are there."""
         return self._items.ids
@@ -384,16 +416,19 @@ class FaissReranker(Generic[ArrayT]):
         """Whether items were given ids; else those are the numbers of their rows."""
         return self._items.named
 
+    @_together
     def __len__(self) -> int:
         """Count the items that are there."""
         return len(self._items) - self._items.removed
 
+    @_together
     def __contains__(self, id: Any) -> bool:
         """Whether an item that is there has this id."""
         if isinstance(id, str):
             return self._items.has(str(id))
         return isinstance(id, (int, np.integer)) and self._items.has(int(id))
 
+    @_together
     def __repr__(self) -> str:
         features = self.features if isinstance(self.features, str) else type(self.features).__name__
         removed = f", {self._items.removed} removed" if self._items.removed else ""
@@ -402,6 +437,7 @@ class FaissReranker(Generic[ArrayT]):
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
+    @_together
     def save(self, folder: PathLike) -> None:
         """Save all of it in a folder: FAISS's file of the index, a .safetensors file with the items, and a description.
 
@@ -461,6 +497,7 @@ class FaissReranker(Generic[ArrayT]):
         serialization.verify(self._indexed.mapped_from)
         return self
 
+    @_alone
     def add(self, items: Distribution[ArrayT], ids: ArrayLike | None = None) -> Ids:
         """Add items to the index and to the gallery.
 
@@ -484,7 +521,7 @@ class FaissReranker(Generic[ArrayT]):
         TypeError
             items are of another kind; an index that takes no more items, or none under ids where it was given ids.
         ValueError
-            items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
+            items of another dimension or dtype, or not finite; ids that are missing, not wanted, repeated or taken.
         """
         stored = self._indexed.changeable_items("add")
         items = stored.checked("FaissReranker.add", self.score, items)
@@ -495,6 +532,7 @@ class FaissReranker(Generic[ArrayT]):
         self._changed()
         return new
 
+    @_alone
     def remove(self, ids: ArrayLike) -> None:
         """Remove items, so that they are not found any more; their memory is free after `compact`.
 
@@ -517,6 +555,7 @@ class FaissReranker(Generic[ArrayT]):
         self._indexed.require_changeable("remove")
         self._indexed.remove(stored, old, rows)
 
+    @_alone
     def upsert(self, items: Distribution[ArrayT], ids: ArrayLike) -> None:
         """Put items in the place of those that have their ids, or add them where none has.
 
@@ -547,6 +586,7 @@ class FaissReranker(Generic[ArrayT]):
         self._indexed.put(stored, items, checked, vectors, rows)
         self._changed()
 
+    @_alone
     def compact(self) -> None:
         """Free what removed items take, in the gallery and in the index; ids stay.
 

@@ -7,6 +7,9 @@ import math
 import os
 import re
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,6 +43,7 @@ __all__ = [
     "selecting",
     "selects",
     "serialized",
+    "similarities",
     "tuned",
     "unserialized",
     "width",
@@ -55,21 +59,84 @@ def _faiss() -> Any:
     return faiss
 
 
+def _one_thread() -> None:
+    """Let FAISS search in one thread in the child of a fork, where those of OpenMP that it would wait for are gone."""
+    if "faiss" in sys.modules:
+        sys.modules["faiss"].omp_set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_one_thread)
+
+
 def read(path: str, *, mmap: bool = False) -> Any:
-    """The FAISS index in a file; mapped, it must not be changed, which FAISS answers by ending the process."""
+    """The FAISS index in a file; mapped, it must not be changed, which FAISS answers by ending the process.
+
+    The file is trusted with nothing: it opens no other file, and takes memory by its size.
+    """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file")
-    faiss = _faiss()
-    if mmap and not hasattr(faiss, "IO_FLAG_MMAP_IFC"):
-        raise ImportError(f"FaissReranker: FAISS {faiss.__version__} maps no indexes: pip install -U faiss-cpu")
+    faiss, size = _faiss(), os.path.getsize(path)
+    # With the first flag FAISS opens lists in another file only beside a FileIOReader, which none of these readers is.
+    flags = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY | (faiss.IO_FLAG_MMAP_IFC if mmap else 0)
+
+    def index_of(flags: int) -> Any:
+        return faiss.read_index(path if mmap else faiss.BufferedIOReader(faiss.FileIOReader(path)), flags)
+
     try:
-        return faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) if mmap else faiss.read_index(path)
-    except (RuntimeError, MemoryError):  # the latter of sizes that are none
-        raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
+        with _memory_of(size):
+            try:
+                index = index_of(flags)
+            except RuntimeError as error:
+                if "precomputed_table" not in str(error):
+                    raise
+                index = index_of(flags | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+    except (RuntimeError, MemoryError) as error:  # the latter of sizes that are none
+        if "ONDISK" in str(error):
+            raise ValueError(f"{path}: {ON_DISK}") from None
+        what = f"is truncated, or asks for more memory than its {size} bytes may"
+        raise ValueError(f"{path}: is not a FAISS index, {what}") from None
+    if _is_on_disk(index):
+        raise ValueError(f"{path}: {ON_DISK}")
+    for layer in layers(index, EVERY):
+        if isinstance(layer, faiss.IndexIVFPQ) and layer.by_residual and not layer.use_precomputed_table:
+            layer.precompute_table()  # which FAISS bounds
+        if setting := _setting(layer):
+            setattr(setting.holder, setting.name, min(setting.value, max(setting.most, GROWN)))
+    return index
+
+
+ON_DISK = "has inverted lists in another file, which is not opened, expected them in the index itself"
+ROOM = 1 << 26  # bytes that any file may ask for beside its size: tables that are made of it
+GROWN = 1 << 16  # a search effort that any file may ask for: it is meant for more items than there are yet
+_reading = threading.Lock()
+
+
+@contextmanager
+def _memory_of(size: int) -> Iterator[None]:
+    """Context in which FAISS, whose limits are those of the process, believes no count in a file beyond its size."""
+    faiss = _faiss()
+    with _reading:
+        before = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
+        faiss.set_deserialization_vector_byte_limit(size + ROOM)
+        faiss.set_deserialization_loop_limit(size)
+        try:
+            yield
+        finally:
+            faiss.set_deserialization_vector_byte_limit(before[0])
+            faiss.set_deserialization_loop_limit(before[1])
+
+
+def _is_on_disk(index: Any) -> bool:
+    """Whether the index, or one inside, has inverted lists in a file of their own."""
+    faiss = _faiss()
+    lists = (layer.invlists for layer in layers(index, EVERY) if isinstance(layer, faiss.IndexIVF))
+    return any(x and isinstance(faiss.downcast_InvertedLists(x), faiss.OnDiskInvertedLists) for x in lists)
 
 
 def write(index: Any, path: PathLike) -> None:
     """Write the index to a file; TypeError where FAISS has no form for it, OSError where the system says no."""
+    _require_lists_inside(index)
     try:
         _faiss().write_index(index, os.fspath(path))
     except (RuntimeError, TypeError) as error:
@@ -78,6 +145,7 @@ def write(index: Any, path: PathLike) -> None:
 
 def serialized(index: Any) -> bytes:
     """The bytes of the file that `write` writes."""
+    _require_lists_inside(index)
     try:
         content: bytes = _faiss().serialize_index(index).tobytes()
     except (RuntimeError, TypeError) as error:
@@ -88,6 +156,11 @@ def serialized(index: Any) -> bytes:
 def unserialized(content: bytes) -> Any:
     """The index that `serialized` has turned into bytes."""
     return _faiss().deserialize_index(np.frombuffer(content, np.uint8))
+
+
+def _require_lists_inside(index: Any) -> None:
+    if _is_on_disk(index):
+        raise TypeError(f"FaissReranker: index {ON_DISK}")
 
 
 def _not_written(index: Any, error: RuntimeError | TypeError) -> Exception:
@@ -171,36 +244,63 @@ def parameters(index: Any, depth: int, selector: Any) -> Any:
     """Search parameters by which an index finds only what the selector takes; None where it cannot.
 
     FAISS looks at as much as the index is set to, however many items are asked for: here a graph compares `depth` items
-    or more, and LEAST at least, and an IVF looks into as many lists as `_lists` says. The classes are listed by name,
-    because others accept a selector and then find nothing, find everything, or end the process.
+    or more, and LEAST at least, and an IVF looks into as many lists as `_lists` says.
     """
     faiss = _faiss()
-    if not isinstance(index, faiss.Index):
+    *outer, inner = layers(index) or [index]
+    for layer in outer:
+        if isinstance(layer, faiss.IndexIDMap):  # translates ids of that selector only
+            selector = selector and faiss.IDSelectorTranslated(layer.id_map, selector)
+        elif not isinstance(layer, faiss.IndexPreTransform | faiss.IndexRefine):
+            return None
+    kind = next((kind for name, kind in SEARCHES.items() if isinstance(inner, getattr(faiss, name))), None)
+    if kind is None:
         return None
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):  # passes its parameters to the index inside
-        return parameters(index.index, depth, selector)
-    if isinstance(index, faiss.IndexIDMap):  # does so too, and translates ids of that selector only
-        return parameters(index.index, depth, selector and faiss.IDSelectorTranslated(index.id_map, selector))
-    if isinstance(index, faiss.IndexRefine):
-        base = parameters(index.base_index, depth, selector)
-        return base and faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=base)
-    if _is(index, "IndexHNSW2Level", "IndexIVFPQR"):
-        return None
-    if _is(index, "IndexHNSW"):
-        settings = {
-            "efSearch": max(index.hnsw.efSearch, depth, LEAST),
-            "check_relative_distance": index.hnsw.check_relative_distance,
-        }
-        return faiss.SearchParametersHNSW(sel=selector, **settings)
-    if _is(index, "IndexIVFPQ"):
-        settings = {"scan_table_threshold": index.scan_table_threshold, "polysemous_ht": index.polysemous_ht}
-        return faiss.IVFPQSearchParameters(
-            sel=selector, nprobe=_lists(index, depth), max_codes=index.max_codes, **settings
-        )
-    if _is(index, "IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQFastScan", "IndexIVFRaBitQ"):
-        return faiss.SearchParametersIVF(sel=selector, nprobe=_lists(index, depth), max_codes=index.max_codes)
-    return faiss.SearchParameters(sel=selector) if _is(index, "IndexFlat", "IndexScalarQuantizer") else None
+    settings = {"sel": selector}
+    if setting := _setting(inner):
+        least = _lists(inner, depth) if setting.name == "nprobe" else max(setting.value, depth, LEAST)
+        settings |= {name: getattr(setting.holder, name) for name in kind[1:]} | {setting.name: least}
+    params = getattr(faiss, kind[0])(**settings)
+    for layer in reversed(outer):  # the others pass their parameters to the index inside
+        if isinstance(layer, faiss.IndexRefine):
+            params = faiss.IndexRefineSearchParameters(k_factor=layer.k_factor, base_index_params=params)
+    return params
+
+
+SEARCHES: dict[str, tuple[str, ...] | None] = {
+    **dict.fromkeys(("IndexHNSW2Level", "IndexIVFPQR")),
+    "IndexHNSW": ("SearchParametersHNSW", "check_relative_distance"),
+    "IndexIVFPQ": ("IVFPQSearchParameters", "max_codes", "scan_table_threshold", "polysemous_ht"),
+    **dict.fromkeys(
+        ("IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQFastScan", "IndexIVFRaBitQ"),
+        ("SearchParametersIVF", "max_codes"),
+    ),
+    **dict.fromkeys(("IndexFlat", "IndexScalarQuantizer"), ("SearchParameters",)),
+}
+"""The search parameters of each class that finds what a selector takes, and the names of settings that they copy. The
+first that an index is of counts. Other classes accept a selector and then find nothing, everything, or end the process.
+"""
+
+
+class Setting(NamedTuple):
+    """The setting by which an index looks at more."""
+
+    holder: Any  # whose attribute it is
+    name: str
+    most: int  # the greatest value that makes a difference
+
+    @property
+    def value(self) -> int:
+        """The value of the setting."""
+        return int(getattr(self.holder, self.name))
+
+
+def _setting(index: Any) -> Setting | None:
+    """The setting of one layer; None where it has none."""
+    faiss = _faiss()
+    if isinstance(index, faiss.IndexHNSW):
+        return Setting(index.hnsw, "efSearch", max(index.ntotal, 16))
+    return Setting(index, "nprobe", index.nlist) if isinstance(index, faiss.IndexIVF) else None
 
 
 def _lists(index: Any, depth: int) -> int:
@@ -214,15 +314,8 @@ def _lists(index: Any, depth: int) -> int:
 
 def deep_enough(index: Any, shortlist: int) -> Any:
     """Search parameters by which an index finds a shortlist of the best; None where it has no such setting."""
-    faiss = _faiss()
     params = parameters(index, shortlist, None)
-    return None if type(params) is faiss.SearchParameters else params
-
-
-def _is(index: Any, *names: str) -> bool:
-    """Whether the index is of one of these classes, of which older versions of FAISS lack some."""
-    faiss = _faiss()
-    return any(isinstance(index, getattr(faiss, name)) for name in names if hasattr(faiss, name))
+    return None if type(params) is _faiss().SearchParameters else params
 
 
 def selecting(params: Any, selector: Any) -> Any:
@@ -254,52 +347,53 @@ def looked_at(index: Any, shortlist: int) -> tuple[int, int]:
     a graph the links of one, by an IVF what its lists hold; 0 where all are compared, or nobody knows how many.
     """
     faiss = _faiss()
-    index = _innermost(index)
-    if hasattr(index, "hnsw"):
-        return index.hnsw.efSearch, index.hnsw.nb_neighbors(0)
-    if isinstance(index, faiss.IndexIVF) and _lists(index, 0) < index.nlist:
-        return max(shortlist, math.ceil(_lists(index, 0) * index.ntotal / index.nlist / HELD)), HELD
+    inner = next(reversed(layers(index)), None)
+    if isinstance(inner, faiss.IndexHNSW):
+        return inner.hnsw.efSearch, inner.hnsw.nb_neighbors(0)
+    if isinstance(inner, faiss.IndexIVF) and _lists(inner, 0) < inner.nlist:
+        return max(shortlist, math.ceil(_lists(inner, 0) * inner.ntotal / inner.nlist / HELD)), HELD
     return shortlist, 0
 
 
-def _innermost(index: Any) -> Any:
-    """The index below IDMaps, transforms and refinement."""
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+RANKING = ("base_index", "index")
+"""Attributes that hold the index inside which proposes items: below refinement, and below IDMaps and transforms."""
+
+EVERY = (*RANKING, "refine_index", "quantizer", "storage", "index_ivf")
+"""Attributes that hold any index inside."""
+
+
+def layers(index: Any, attributes: tuple[str, ...] = RANKING) -> list[Any]:
+    """The index and those inside it, of their own classes, the outermost first; none of what is no index of FAISS."""
     faiss = _faiss()
     if not isinstance(index, faiss.Index):
-        return index
+        return []
     index = faiss.downcast_index(index)
-    inside = getattr(index, "base_index", None) or getattr(index, "index", None)
-    return _innermost(inside) if inside else index
+    return [index, *(x for name in attributes for x in layers(getattr(index, name, None), attributes))]
+
+
+def _below_transforms(index: Any) -> Any:
+    transform = _faiss().IndexPreTransform
+    return next((layer for layer in layers(index) if not isinstance(layer, transform)), None)
 
 
 def mapped(index: Any) -> Any:
     """The index in which an IDMap, or one behind a transform, keeps its vectors; None where there is no IDMap."""
-    faiss = _faiss()
-    if not isinstance(index, faiss.Index):
-        return None
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return mapped(index.index)
-    return index.index if isinstance(index, faiss.IndexIDMap) else None
+    index = _below_transforms(index)
+    return index.index if isinstance(index, _faiss().IndexIDMap) else None
 
 
 def by_lists(index: Any) -> bool:
     """Whether the index, or one behind a transform, is an IVF."""
-    faiss = _faiss()
-    index = faiss.downcast_index(index)
-    return by_lists(index.index) if isinstance(index, faiss.IndexPreTransform) else isinstance(index, faiss.IndexIVF)
+    return isinstance(_below_transforms(index), _faiss().IndexIVF)
 
 
 def held_ids(index: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]] | None, bool]:
     """The ids [G] that an index on the CPU returns, and whether they are in the order in which items were added; None
     where FAISS cannot say them.
     """
-    faiss = _faiss()
-    if not isinstance(index, faiss.Index):
-        return None, False
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return held_ids(index.index)
+    faiss, index = _faiss(), _below_transforms(index)
     if isinstance(index, faiss.IndexIDMap):
         return faiss.vector_to_array(index.id_map), True
     if not isinstance(index, faiss.IndexIVF):
@@ -309,6 +403,33 @@ def held_ids(index: Any) -> tuple[np.ndarray[Any, np.dtype[np.int64]] | None, bo
     parts = [faiss.rev_swig_ptr(lists.get_ids(i), size).copy() for i, size in sizes if size]
     ids = np.concatenate([np.empty(0, np.int64), *parts])
     return (ids if len(ids) == index.ntotal else None), False  # an index without duplicates lists one of each
+
+
+def similarities(index: Any, vectors: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Array | None:
+    """How similar vectors [S, d] are to what an index on the CPU holds under labels [S], all different: [S, S], up to a
+    constant for each vector and for each label; None where FAISS tells neither what it holds nor its distances.
+    """
+    faiss, (index, *inside) = _faiss(), layers(index) or [index]
+    if isinstance(index, faiss.IndexIDMap):
+        ids = faiss.vector_to_array(index.id_map)
+        order = np.argsort(ids)
+        return similarities(inside[0], vectors, order[np.searchsorted(ids, labels, sorter=order)])
+    if not by_lists(index):  # labels are rows
+        try:
+            return vectors @ index.reconstruct_batch(labels).T if labels.max() < index.ntotal else None
+        except (RuntimeError, AttributeError):
+            return None
+    params = parameters(index, index.ntotal, id_selector(labels))  # an IVF does not know where its ids are
+    if params is None:
+        return None
+    distances, found = getattr(index, "search_numpy", index.search)(vectors, len(labels), params=params)
+    if (np.sort(found) != np.sort(labels)).any():
+        return None
+    order = np.argsort(labels)
+    places = order[np.searchsorted(labels, found, sorter=order)]
+    similar = np.empty(distances.shape)
+    np.put_along_axis(similar, places, distances if faiss.is_similarity_metric(index.metric_type) else -distances, 1)
+    return similar
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
@@ -365,16 +486,16 @@ def tuned(index: Any, vectors: np.ndarray[Any, Any], recall: float) -> Tuned | N
     """Set a graph or an IVF to the least effort at which it finds this share of the ten nearest, of its items,
     or to the least beyond which it finds no more; None for an index without such a setting.
     """
-    faiss, found = _faiss(), _setting(index)
-    if found is None or len(vectors) <= NEAREST:
+    setting = _setting(layers(index)[-1])
+    if setting is None or len(vectors) <= NEAREST:
         return None
-    holder, name, most = found
+    holder, name, most = setting
     sample = vectors[:: -(-len(vectors) // SAMPLED)]
-    flat = faiss.IndexFlat(vectors.shape[1], index.metric_type)
+    flat = _faiss().IndexFlat(vectors.shape[1], index.metric_type)
     flat.add(vectors)
     nearest = flat.search(sample, NEAREST + 1)[1]
     tried: list[Tuned] = []
-    value = getattr(holder, name)
+    value = setting.value
     while not tried or (tried[-1].recall < recall and tried[-1].value < most):
         value = min(value if not tried else 2 * tried[-1].value, most)
         setattr(holder, name, value)
@@ -388,19 +509,6 @@ def tuned(index: Any, vectors: np.ndarray[Any, Any], recall: float) -> Tuned | N
 
 
 NEAREST, SAMPLED = 10, 256  # items that are looked for, and items that look for them
-
-
-def _setting(index: Any) -> tuple[Any, str, int] | None:
-    """The object and the name of the setting by which an index looks at more, and its greatest value."""
-    faiss = _faiss()
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return _setting(index.index)
-    if isinstance(index, faiss.IndexRefine):
-        return _setting(index.base_index)
-    if _is(index, "IndexHNSW"):
-        return index.hnsw, "efSearch", max(index.ntotal, 16)
-    return (index, "nprobe", index.nlist) if isinstance(index, faiss.IndexIVF) else None
 
 
 def _reason(error: RuntimeError) -> str:

@@ -9,11 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peaccel._utils.arrays import Array, device_of
+from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
 from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss.items import Ids, Ints, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
+from peaccel.retrieval.faiss.vectors import Vectors
 
 __all__ = ["AllowedItems", "Indexed"]
+
+COMPARED = 32  # rows that are looked for in an index that a caller has filled
+ASSIGNMENTS = 1000  # other assignments of their labels that these rows are compared under
+LEAST_SHARE = 0.99  # of those that fit worse than the rows' own labels: by chance one permutation in 100 is not found
 
 
 class AllowedItems(NamedTuple):
@@ -31,9 +37,12 @@ class Indexed:
         self.items = items
         self.mapped_from = mapped_from  # the folder in whose files both lie; copies lie in memory
         self._present: AllowedItems | None = None  # all items that are there, made for the first search after a change
+        self.lock = SharedLock()  # held by callers
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (faiss_index.serialized(self.index), self.items)
+        with self.lock.together():
+            items = self.items.snapshot() if isinstance(self.items, StoredItems) else self.items
+            return _restored, (faiss_index.serialized(self.index), items)
 
     @classmethod
     def filled(cls, index: Any, gallery: Distribution, ids: Array | None) -> Indexed:
@@ -53,6 +62,31 @@ class Indexed:
             checked = None if ids is None else checked_ids("FaissReranker", ids, len(gallery), "integers")
             return cls(index, StoredItemsOnGpu(gallery, checked))
         return cls(index, _items(index, gallery, ids))
+
+    def require_order(self, vectors: Vectors) -> None:
+        """Refuse an index that holds some of the gallery's rows, by their vectors, under labels of other rows.
+
+        Rows are held against vectors one to one: what an index holds, if lossy, is as similar to the rows under their
+        own labels as under few of the other assignments of these labels.
+        """
+        items = self.items
+        if not isinstance(items, StoredItems) or items.share_ids or not len(items) or vectors.by_function:
+            return
+        rows = np.unique(np.linspace(0, len(items) - 1, COMPARED).astype(np.int64))
+        labels = rows if items.by_row else items.ids_of_rows(rows)
+        compared = vectors.gallery(items.gallery[rows])
+        similar = faiss_index.similarities(self.index, compared, labels)
+        if similar is None:
+            return
+        similar = similar.astype(np.float64)
+        rng = np.random.default_rng(0)
+        others = rng.permuted(np.tile(np.arange(len(rows)), (ASSIGNMENTS, 1)), axis=1)
+        sums = np.take_along_axis(similar, others.T, 1).sum(0)
+        slack = 1e-5 * np.square(compared, dtype=np.float64).sum()  # float32's rounding, where items are alike
+        if np.trace(similar) + slack < np.quantile(sums, LEAST_SHARE):
+            got = "others" if items.named else "None"
+            what = f"ids must be those that index returns, in the order of gallery, got {got}"
+            raise ValueError(f"FaissReranker: {what}: index holds its rows in another order")
 
     @property
     def on_gpu(self) -> bool:

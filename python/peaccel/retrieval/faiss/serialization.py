@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, as_stored, bfloat16, dtype_name, is_torch, repeated
+from peaccel._utils.arrays import FLOATING, Array, as_stored, bfloat16, dtype_name, is_torch, repeated
 from peaccel._utils.atomic_files import PathLike, aside, names_within
 from peaccel.distributions import Distribution
 from peaccel.io._stored_arrays import in_safetensors
@@ -27,6 +26,13 @@ __all__ = ["about_features", "arrays_of_features", "checksum", "features_of", "r
 
 VERSION = 1  # the version of the folder's format
 INDEX, ITEMS, ABOUT = NAMES = "index.faiss", "items.safetensors", "reranker.json"
+ENTRIES = {  # kinds of the description's entries; those that are needed are missed where they are
+    **dict.fromkeys(("score", "gallery", "library", "dtype", "features"), str),
+    **dict.fromkeys(("common", "by_row", "share_ids", "pack", "codes"), bool),
+    **dict.fromkeys(("following", "crc32 of index.faiss", "crc32 of items.safetensors"), int),
+    "radius": float,
+}
+OR_NONE = ("following", "radius")
 KINDS = {kind.__name__: kind for kind in Distribution.__subclasses__()}
 
 
@@ -41,8 +47,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, prepared: Prepar
     except ValueError as error:
         raise ValueError(f"FaissReranker.save: {error}") from None
     safetensors = _safetensors()
-    with aside(folder) as fresh:
-        fresh.mkdir()
+    with aside(folder, folder=True) as fresh:
         faiss_index.write(indexed.index, fresh / INDEX)
         items = indexed.items
         assert isinstance(items, StoredItems)  # FAISS writes no index on a GPU
@@ -52,7 +57,6 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, prepared: Prepar
             safetensors.numpy.save_file(plain, fresh / ITEMS)
         except safetensors.SafetensorError as error:
             raise OSError(f"{folder / ITEMS}: cannot be written ({error})") from None
-        shutil.copymode(fresh / INDEX, fresh / ITEMS)  # safetensors makes files that only their owner can read
         gallery = items.gallery
         about = {
             "saved": "peaccel.FaissReranker",
@@ -194,7 +198,7 @@ def features_of(about: dict[str, Any], arrays: dict[str, Array], score: Score) -
         raise ValueError(f"features {features!r}, expected 'mu', 'unit' or 'surrogate'")
     rows = {name.removeprefix("reference."): x for name, x in arrays.items() if name.startswith("reference.")}
     typical = Typical(*(rows.pop(name) for name in Typical._fields))
-    query, gallery = about["kinds"]
+    query, gallery = map(str, about["kinds"])
     return FirstStageReference(score, (query, gallery), typical, **rows)
 
 
@@ -207,10 +211,16 @@ def _about(folder: Path) -> dict[str, Any]:
     try:
         about: dict[str, Any] = json.loads(path.read_text())
         version = about["version"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{path}: is damaged, or does not describe a reranker") from None
     if version != VERSION:
-        raise ValueError(f"{path}: format version {version}, expected {VERSION}")
+        raise ValueError(f"{path}: format version {version!r}, expected {VERSION}")
+    for name, kind in ENTRIES.items():
+        if name in about and type(about[name]) is not kind and (about[name] is not None or name not in OR_NONE):
+            raise ValueError(f"{path}: {name} is {about[name]!r}, expected {kind.__name__}")
+    for name, names in (("library", ("numpy", "torch")), ("dtype", FLOATING)):
+        if about.get(name) not in names:
+            raise ValueError(f"{path}: {name} is {about.get(name)!r}, expected one of {', '.join(names)}")
     return about
 
 

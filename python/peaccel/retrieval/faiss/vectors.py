@@ -61,6 +61,11 @@ class Vectors:
     radius: float | None = None
     on_gpu: bool = False
 
+    @property
+    def by_function(self) -> bool:
+        """Whether a function of the caller's computes them."""
+        return callable(self.features)
+
     def query(self, queries: Distribution) -> Array:
         """The vectors of queries, with which an index is searched: float32 [Q, width]."""
         return self._vectors(queries, "query")

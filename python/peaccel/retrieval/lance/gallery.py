@@ -6,7 +6,7 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar
@@ -20,7 +20,7 @@ from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
 from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
 from peaccel.retrieval.faiss.items import checked_ids
-from peaccel.retrieval.lance import item_tables, mapped_rows, seen_rows, version_rows
+from peaccel.retrieval.lance import commit_checksums, item_tables, mapped_rows, seen_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded, encoded
 from peaccel.retrieval.lance.table import LanceTable
@@ -31,7 +31,7 @@ from peaccel.scores import Score, named, spelled
 
 __all__ = ["Gallery"]
 
-DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset
+DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset or in another
 
 Progress: TypeAlias = Callable[[int], object] | None
 Known: TypeAlias = Literal["refuse", "skip", "replace"]  # what becomes of items whose ids are there already
@@ -118,7 +118,8 @@ class Gallery:
         items, ids, metadata, rows, progress
             As in `append`; at least one item.
         derived
-            The folder of derived files; by default one in the dataset's. Needed where that is in an object store.
+            The folder in which the folder of derived files is, ``_peaccel``; by default the dataset's. Needed where
+            that is in an object store.
         storage_options
             Keys and endpoints of an object store, as Lance takes them.
         sync
@@ -139,7 +140,10 @@ class Gallery:
         if first is None:
             raise ValueError("Gallery.create: items are none, expected at least one, which decides the columns")
         gallery = cls(LanceTable.create(uri, first, options, sync), folder, pinned=False)
-        gallery._add("Gallery.create", chain([first], blocks), "refuse", progress)
+        commit_checksums.record(folder, gallery._table)
+        if progress is not None:
+            progress(len(first))
+        gallery._add("Gallery.create", blocks, "refuse", progress)
         return gallery
 
     @classmethod
@@ -170,7 +174,8 @@ class Gallery:
         """
         uri, options = str(path), None if storage_options is None else dict(storage_options)
         folder = _derived_folder("Gallery.open", uri, derived)
-        return cls(LanceTable.open(uri, version, options, sync), folder, pinned=version is not None)
+        table = LanceTable.open(uri, version, options, sync)
+        return cls(table if version is not None else _undamaged(folder, table), folder, pinned=version is not None)
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -206,7 +211,7 @@ class Gallery:
 
     def __reduce__(self) -> tuple[Any, ...]:
         version = self.version if self._pinned else None
-        return _reopened, (self._table.uri, version, self._derived, self._table.options, self._table.sync)
+        return _reopened, (self._table.uri, version, self._derived.parent, self._table.options, self._table.sync)
 
     def info(self) -> GalleryInfo:
         """Description of the gallery: path, version, items, columns, fragments, derived files and index."""
@@ -228,7 +233,7 @@ class Gallery:
     def refresh(self) -> Self:
         """Go on to the newest version, and return the gallery."""
         self._require_newest("Gallery.refresh")
-        self._go_on(self._table.newest(), None)
+        self._go_on(_undamaged(self._derived, self._table.newest()), None)
         return self
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -313,6 +318,51 @@ class Gallery:
         self._require_newest("Gallery.delete")
         return self._put("Gallery.delete", self._encoded("Gallery.delete", ids), None, "replace")
 
+    def versions(self) -> list[tuple[int, datetime]]:
+        """The numbers of the versions that there are, ascending, and when each was committed.
+
+        Examples
+        --------
+        >>> gallery = pe.Gallery.create("cars.lance", pe.Point(np.eye(3)), ids=[1, 2, 3])
+        >>> gallery.delete([2])
+        1
+        >>> [number for number, _ in gallery.versions()]
+        [1, 2]
+        """
+        return self._table.newest().versions()
+
+    def restore(self, version: int) -> None:
+        """Make the items of an earlier version those of the newest, in one commit; later versions stay as they are.
+
+        An index of a later version is removed, since it knows items as they are no more.
+
+        Parameters
+        ----------
+        version
+            One of `versions`.
+
+        Raises
+        ------
+        ValueError
+            No such version; one that is damaged.
+
+        Examples
+        --------
+        >>> gallery = pe.Gallery.create("cats.lance", pe.Point(np.eye(3)), ids=[1, 2, 3])
+        >>> gallery.delete([2])
+        1
+        >>> gallery.restore(1)
+        >>> gallery.version, gallery.ids.tolist()
+        (3, [1, 2, 3])
+        """
+        self._require_newest("Gallery.restore")
+        earlier = LanceTable.open(self._table.uri, version, self._table.options, self._table.sync)
+        self._commit("Gallery.restore", lambda _: (earlier.restored(), None))
+        for number in self._indexes():
+            if number > version:
+                seen_rows.remove(self._index_folder(number))
+        self._seen = None
+
     def compact(self, keep_days: float = 14.0) -> None:
         """Rewrite small fragments as large ones without deleted rows, and delete what nobody needs any more.
 
@@ -326,18 +376,20 @@ class Gallery:
         self._require_newest("Gallery.compact")
         if not keep_days >= 0:
             raise ValueError(f"Gallery.compact: keep_days is {keep_days}, expected a number from 0 on")
-        self._go_on(*self._table.changed("Gallery.compact", lambda table: (table.compacted(), None)))
+        self._commit("Gallery.compact", lambda table: (table.compacted(), None))
         self._table.clean(timedelta(days=keep_days))
         mapped_rows.sweep(self._derived, self._table.fragments())
 
     def verify(self) -> list[str]:
         """Read all of this version, and hold derived files against it: a line for each thing that is wrong.
 
-        A bit that is flipped in a derived file is found. One in the dataset is found where its derived file was made
-        before; what was flipped earlier, or in metadata, only where it cannot be read any more.
+        A bit that is flipped in a derived file is found. So is one in the newest manifest, or in the files that say
+        which rows are deleted, which `open` looks at too. One in other parts of the dataset is found where its derived
+        file was made before; what was flipped earlier, or in metadata, only where it cannot be read any more.
         """
         table = self._table
-        found = [line for part in table.fragments() if (line := mapped_rows.damage(self._derived, table, part))]
+        found = commit_checksums.damaged(self._derived, table)
+        found += [line for part in table.fragments() if (line := mapped_rows.damage(self._derived, table, part))]
         for version in self._indexes():
             folder = self._index_folder(version)
             found += [f"{folder}: is damaged; build_index again"] if seen_rows.is_damaged(folder) else []
@@ -382,7 +434,14 @@ class Gallery:
             new = written((np.full(len(ids), True) if known == "replace" else ~there).tobytes())
             return table.replaced(gone, new) if gone or new else table, int(there.sum())
 
-        return self._go_on(*self._table.changed(owner, change))
+        return self._commit(owner, change)
+
+    def _commit(self, owner: str, change: Callable[[LanceTable], tuple[LanceTable, T]]) -> T:
+        """Commit a change, keep its checksums and go on to it."""
+        table, result = self._table.changed(owner, change)
+        if table.is_new:
+            commit_checksums.record(self._derived, table)
+        return self._go_on(table, result)
 
     def _go_on(self, table: LanceTable, result: T) -> T:
         """Take a table for this gallery's, unless another thread has gone on to a newer one; returns the result."""
@@ -722,7 +781,17 @@ class Gallery:
 def _derived_folder(owner: str, uri: str, derived: PathLike | None) -> Path:
     if derived is None and not lance_table.is_local(uri):
         raise ValueError(f"{owner}: derived is None, expected a folder on this machine beside {uri}")
-    return Path(uri, DERIVED) if derived is None else Path(derived)
+    folder = Path(uri if derived is None else derived, DERIVED)
+    if folder.is_symlink():
+        raise ValueError(f"{folder}: is a link, expected a folder of the gallery's own; derived can name another place")
+    return folder
+
+
+def _undamaged(folder: Path, table: LanceTable) -> LanceTable:
+    """The table, unless what its commit wrote has changed since: ValueError."""
+    for line in commit_checksums.damaged(folder, table):
+        raise ValueError(line)
+    return table
 
 
 def _reopened(uri: str, version: int | None, derived: Path, options: dict[str, str] | None, sync: bool) -> Gallery:

@@ -6,16 +6,16 @@ change, neither do these files; which rows are there depends on the version, and
 
 from __future__ import annotations
 
-import shutil
-import time
+import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from peaccel._utils.atomic_files import sweep_temporary
 from peaccel.distributions import Distribution
 from peaccel.io import from_arrow, to_state
 from peaccel.io._stored_arrays import in_safetensors, new_safetensors
@@ -28,7 +28,8 @@ __all__ = ["MappedRows", "damage", "mapped", "named", "sweep", "writable"]
 
 SUFFIX = ".safetensors"
 CHECKSUM = "crc32"  # the name of an array of one number, the checksum of the others
-ABANDONED = 3600.0  # seconds after which a file that is being written is taken for one of a process that was killed
+WRITTEN = re.compile(rf"[0-9a-f]{{24}}{re.escape(SUFFIX)}")  # names of files that are written here
+TRIES = 5  # how often a file is made that is deleted before it is opened
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -45,14 +46,15 @@ class MappedRows(NamedTuple):
 def mapped(folder: Path, table: LanceTable, fragment: Any) -> MappedRows:
     """The rows of a fragment from its file, which is made where it is missing or cut short."""
     path = _path(folder, fragment)
-    found = _rows(path)
-    if found is None:
+    found, left = _rows(path), TRIES
+    while found is None:  # more than once beside a compaction, which deletes files of fragments that are gone
+        if not left:
+            raise OSError(f"{path}: was deleted {TRIES} times as soon as it was made; see Gallery.compact")
         ids, places = _ids_and_places(table, fragment)
         with writable(path), new_safetensors(path, _shapes(table, ids)) as arrays:
             _fill(arrays, table, fragment, ids, places)
             del arrays  # Windows renames no file that is mapped
-        found = _rows(path)
-        assert found is not None
+        found, left = _rows(path), left - 1
     return found
 
 
@@ -93,16 +95,14 @@ def damage(folder: Path, table: LanceTable, fragment: Any) -> str:
 
 
 def sweep(folder: Path, fragments: list[Any]) -> None:
-    """Delete the files of other fragments, and what killed processes have left."""
-    kept, abandoned = {_path(folder, fragment) for fragment in fragments}, time.time() - ABANDONED
-    for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(".*")):
-        try:
-            if path.name.startswith(".") and path.stat().st_mtime < abandoned:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            elif not path.name.startswith(".") and path not in kept:
+    """Delete the files of other fragments, and what killed processes have left; nothing of another name."""
+    kept = {_path(folder, fragment) for fragment in fragments}
+    for path in folder.glob(f"*{SUFFIX}"):
+        if WRITTEN.fullmatch(path.name) and path not in kept:
+            with suppress(OSError):  # another process has deleted it, or has it open where that forbids to
                 path.unlink()
-        except OSError:  # another process has deleted it, or has it open where that forbids to
-            continue
+    if folder.is_dir():
+        sweep_temporary(folder)
 
 
 def _path(folder: Path, fragment: Any) -> Path:
@@ -111,6 +111,8 @@ def _path(folder: Path, fragment: Any) -> Path:
 
 def _opened(path: Path) -> Arrays | None:
     """The arrays of a file, mapped; None where there is none, or none that is whole."""
+    if not path.is_file():  # a pipe would be waited for
+        return None
     try:
         arrays = in_safetensors(path)
         complete = {"mu", "id", "place", CHECKSUM} <= arrays.keys() <= {*ITEM, "place", CHECKSUM}

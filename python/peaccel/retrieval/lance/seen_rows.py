@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from peaccel._utils.atomic_files import aside
+from peaccel._utils.atomic_files import aside, temporary
 from peaccel.distributions import Distribution, concat
 from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss.indexed_items import AllowedItems, Indexed
@@ -81,8 +81,7 @@ class SeenRows(NamedTuple):
             **about_features(self.vectors.features),
         }
         arrays = arrays_of_features(self.vectors.features)
-        with aside(folder) as fresh, writable(folder):
-            fresh.mkdir()
+        with writable(folder), aside(folder, folder=True, follow=False) as fresh:
             faiss_index.write(self.index, fresh / INDEX)
             np.savez(fresh / ROWS, rows=self.rows, ids=self.ids, about=np.array(json.dumps(about)), **arrays)
             (fresh / SUMS).write_text(json.dumps({name: checksum(fresh / name) for name in (INDEX, ROWS)}))
@@ -90,16 +89,20 @@ class SeenRows(NamedTuple):
     @classmethod
     def read(cls, folder: Path) -> SeenRows:
         """The index that `write` has saved; ValueError where that is damaged."""
+        expected = "expected what build_index has written; build it again, or delete it"
+        damaged = ValueError(f"{folder}: is damaged, {expected}")
         if is_damaged(folder):
-            expected = "expected what build_index has written; build it again, or delete it"
-            raise ValueError(f"{folder}: is damaged, {expected}")
-        with np.load(folder / ROWS, allow_pickle=False) as arrays:
-            named = dict(arrays)
-        about = json.loads(str(named.pop("about")))
-        rows, ids = named.pop("rows"), named.pop("ids")
-        index, score = faiss_index.read(str(folder / INDEX)), get(about["score"])
-        vectors = Vectors(features_of(about, named, score), score, index.d, about["radius"])
-        return cls(index, vectors, about["version"], about["factory"], about["fragments"], rows, ids)
+            raise damaged
+        try:
+            with np.load(folder / ROWS, allow_pickle=False) as arrays:
+                named = dict(arrays)
+            about = json.loads(str(named.pop("about")))
+            rows, ids = named.pop("rows"), named.pop("ids")
+            index, score = faiss_index.read(str(folder / INDEX)), get(about["score"])
+            vectors = Vectors(features_of(about, named, score), score, index.d, about["radius"])
+            return cls(index, vectors, about["version"], about["factory"], about["fragments"], rows, ids)
+        except (AttributeError, KeyError, RecursionError, TypeError):  # of a file with checksums that are right
+            raise damaged from None
 
     def placed(self, table: LanceTable, parts: Sequence[Part]) -> PlacedRows:
         """Where its rows are in a version that is not older than it, and what it has not seen of that."""
@@ -115,7 +118,8 @@ class SeenRows(NamedTuple):
             if part.rows.name in slices:
                 rows = self.rows[slices[part.rows.name]]
                 places[slices[part.rows.name]] = np.where(left[rows], start + rows, -1)
-                left = np.zeros(len(left), bool)
+                left = left.copy()  # of a version that was restored, rows that were deleted when it was built
+                left[rows] = False
             elif len(lost):  # a compaction has put some of them here
                 rows, old = (
                     part.rows_of_ids(self.ids[lost]),
@@ -148,21 +152,22 @@ class SeenRows(NamedTuple):
 
 
 def remove(folder: Path) -> None:
-    """Remove what `write` has saved, so that no part of it is ever taken for all."""
-    gone = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:12]}-old")
-    try:
+    """Remove what `write` has saved, so that no part of it is ever taken for all; a folder with other files stays."""
+    gone = temporary(folder, "old")
+    with suppress(OSError):  # another process was first
+        if folder.is_symlink() or not {path.name for path in folder.iterdir()} <= {INDEX, ROWS, SUMS}:
+            return
         folder.rename(gone)
-    except OSError:  # another process was first
-        return
-    shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def is_damaged(folder: Path) -> bool:
     """Whether a folder does not hold what `write` has saved in it."""
     try:
         sums = json.loads((folder / SUMS).read_text())
-        return any(checksum(folder / name) != sums[name] for name in (INDEX, ROWS))
-    except (OSError, ValueError, KeyError, TypeError):
+        whole = (folder / name for name in (INDEX, ROWS))
+        return any(not path.is_file() or checksum(path) != sums[path.name] for path in whole)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return True
 
 

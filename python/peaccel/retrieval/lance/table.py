@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +44,7 @@ maps, and structs of which some are null."""
 
 TRIES = 30  # how often a change is made anew after others have come first; each time one of these is through
 READ = {"batch_size": 8192, "batch_readahead": 2, "fragment_readahead": 1, "io_buffer_size": 1 << 26}
+MANIFEST = "_versions/{:020}.manifest"
 LAST_VERSION = 2**64 - 1  # manifests are named after what is left to it, so that the newest is listed first
 
 T = TypeVar("T")
@@ -64,18 +65,19 @@ class LanceTable:
 
     def __init__(self, dataset: Any, uri: str, options: dict[str, str] | None, sync: bool) -> None:
         self.dataset, self.uri, self.options, self.sync = dataset, uri, options, sync
+        self.is_new = False  # whether this object has committed it
 
     @classmethod
-    def create(cls, uri: str, like: Any, options: dict[str, str] | None, sync: bool) -> LanceTable:
-        """A new dataset without rows, of the columns of an Arrow table."""
+    def create(cls, uri: str, rows: Any, options: dict[str, str] | None, sync: bool) -> LanceTable:
+        """A new dataset of the rows of an Arrow table, its first version."""
         lance, started = _lance(), time.time()
         if is_local(uri) and (os.path.exists(uri) and (not os.path.isdir(uri) or os.listdir(uri))):
             raise FileExistsError(f"{uri}: is there already, expected a new or an empty folder")
-        key = like.schema.field("id").with_nullable(False).with_metadata(PRIMARY_KEY)
-        empty = like.slice(0, 0).cast(like.schema.set(like.schema.get_field_index("id"), key))
+        key = rows.schema.field("id").with_nullable(False).with_metadata(PRIMARY_KEY)
+        rows = rows.cast(rows.schema.set(rows.schema.get_field_index("id"), key))
         with _one_line(f"Gallery.create: {uri}"):
             options_of_all = {"enable_stable_row_ids": True, "data_storage_version": FORMAT}
-            dataset = lance.write_dataset(empty, uri, mode="create", storage_options=options, **options_of_all)
+            dataset = lance.write_dataset(rows, uri, mode="create", storage_options=options, **options_of_all)
         table = cls(dataset, uri, options, sync)
         table._synchronise(started, (*WRITTEN, *COMMITTED))
         return table
@@ -84,8 +86,10 @@ class LanceTable:
     def open(cls, uri: str, version: int | None, options: dict[str, str] | None, sync: bool) -> LanceTable:
         """A version of a dataset, by default the newest."""
         lance = _lance()
-        if is_local(uri) and not os.path.isdir(os.path.join(uri, "_versions")):
-            raise FileNotFoundError(f"{uri}: no such gallery")
+        if is_local(uri) and not any(Path(uri, "_versions").glob("*")):
+            begun = os.path.isdir(uri) and {*os.listdir(uri)} & {*WRITTEN, *COMMITTED}
+            what = ": Gallery.create was interrupted here; remove the folder and create it again" if begun else ""
+            raise FileNotFoundError(f"{uri}: no such gallery{what}")
         try:
             dataset = lance.dataset(uri, version=version, storage_options=options)
             schema = dataset.schema
@@ -109,6 +113,10 @@ class LanceTable:
         """The names of the columns."""
         return tuple(self.dataset.schema.names)
 
+    def versions(self) -> list[tuple[int, datetime]]:
+        """The numbers of all versions, ascending, and when each was committed."""
+        return sorted((int(x["version"]), x["timestamp"]) for x in self.dataset.versions())
+
     def __len__(self) -> int:
         """Count the items that are there."""
         return int(self.dataset.count_rows())
@@ -131,6 +139,13 @@ class LanceTable:
         """The fragments of this version."""
         return list(self.dataset.get_fragments())
 
+    def files_of_commit(self) -> list[str]:
+        """The files within a dataset on this machine that say which fragments and which rows are there."""
+        if not is_local(self.uri):
+            return []
+        deletions = ((fragment.fragment_id, fragment.metadata.deletion_file) for fragment in self.fragments())
+        return [MANIFEST.format(LAST_VERSION - self.version), *(x.path(number) for number, x in deletions if x)]
+
     def batches(self, fragment: Any, columns: Sequence[str]) -> Iterator[Any]:
         """All rows of a fragment, deleted ones too, in their order; ValueError where it cannot be read."""
         selected = {
@@ -149,7 +164,7 @@ class LanceTable:
         self, filter: str | None = None, fragments: Sequence[Any] | None = None
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The addresses of rows that are there: the fragment's number times 2^32, and the place in the fragment."""
-        with _one_line(f"Gallery: filter {filter!r}"):
+        with _one_line(f"{self.uri}: version {self.version}" if filter is None else f"Gallery: filter {filter!r}"):
             found = self.dataset.scanner(columns=["_rowaddr"], filter=filter, fragments=fragments).to_table()
         return np.asarray(found.column("_rowaddr").to_numpy().astype(np.int64))
 
@@ -230,8 +245,16 @@ class LanceTable:
         dataset.optimize.compact_files()
         return self._now(dataset)
 
+    def restored(self) -> LanceTable:
+        """The version whose rows are those of this one, after all others."""
+        dataset = _lance().dataset(self.uri, version=self.version, storage_options=self.options)
+        dataset.restore()
+        return self._now(dataset)
+
     def _now(self, dataset: Any) -> LanceTable:
-        return LanceTable(dataset, self.uri, self.options, self.sync)
+        table = LanceTable(dataset, self.uri, self.options, self.sync)
+        table.is_new = True
+        return table
 
     def clean(self, keep: timedelta) -> None:
         """Delete versions that are older, and files that no version has."""

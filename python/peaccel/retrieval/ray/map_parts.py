@@ -60,7 +60,8 @@ class SearchStep:
     ) -> None:
         self._shortlist = shortlist
         self._part, self._k = GalleryPart.opened(gallery, get(score)), checked_k("SearchStep", k)
-        self._columns, self._keep = dict(columns or {}), keep
+        self._columns: dict[str, Any] = dict(columns or {})
+        self._keep = keep
 
     def __call__(self, batch: Any) -> Any:
         """The columns that are kept, and what was found: a pyarrow table for a pyarrow table."""
@@ -89,7 +90,8 @@ class RescoreStep:
         keep: Sequence[str] = (),
     ) -> None:
         self._part, self._candidates = GalleryPart.opened(gallery, get(score)), candidates
-        self._columns, self._keep = dict(columns or {}), keep
+        self._columns: dict[str, Any] = dict(columns or {})
+        self._keep = keep
 
     def __call__(self, batch: Any) -> Any:
         """The columns that are kept, and the scores: a pyarrow table for a pyarrow table."""
@@ -220,7 +222,7 @@ def map_parts(
     call, about = folder / "step.txt", f"{getattr(step, '__qualname__', step)} {texts!r}\n"
     if call.exists() and call.read_text() != about:
         raise ValueError(f"map_parts: {folder} holds parts of {call.read_text().strip()}, expected {about.strip()}")
-    with aside(call) as fresh:
+    with aside(call, follow=False) as fresh:
         fresh.write_text(about)
     pairs = zip(parts, targets, strict=True)
     todo = [{"part": str(Path(part).absolute()), "target": str(x.absolute())} for part, x in pairs if not x.exists()]

@@ -34,6 +34,7 @@ __all__ = ["ShardedGallery", "ShardedRanking"]
 
 AVOIDED = 5.0  # seconds for which a replica that failed is asked last
 PAUSE = 0.05  # seconds before a shard is asked again
+BLOCK = 1024  # queries of a call of an actor: what it has not begun when time is up is never done
 LARGE = 100 << 10  # bytes from which on arguments go by the object store, once for all shards of a node
 
 
@@ -170,8 +171,8 @@ class _Calls:
             for ref in list(self._waiting):
                 self._taken(ref)
                 ray.cancel(ref)  # what is not begun will not be
-        missing = tuple(x.shard for i, x in enumerate(self._requests) if i not in self.answers)
-        if missing and not (partial and self.answers):
+        missing = tuple(dict.fromkeys(x.shard for i, x in enumerate(self._requests) if i not in self.answers))
+        if missing and not (partial and {x.shard for x in self._requests} - {*missing}):
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             late = TimeoutError(f"ShardedGallery: no answer in {seconds:g} s from {', '.join(missing[:3])}{more}")
             raise next(iter(self.errors.values()), late)
@@ -363,7 +364,7 @@ class ShardedGallery:
 
     def ping(self, *, timeout: float = 60.0) -> None:
         """Ask every shard whether it is there; raises what a `search` would."""
-        self._ask("ping", (), timeout, partial=False)
+        self._ask("ping", (), (), timeout, partial=False)
 
     def check(self, queries: Items) -> None:
         """Refuse what no shard would take, by the errors of `search`: TypeError or ValueError. Nothing is sent."""
@@ -420,7 +421,7 @@ class ShardedGallery:
             shortlist = checked_k(self.score.name, shortlist, "shortlist")
             if self._without_index is not None:
                 raise ValueError(f"ShardedGallery: {self._without_index} has no index, expected shortlist=None")
-        answers, missing = self._ask("search", (queries, k, shortlist), timeout, partial)
+        answers, missing = self._ask("search", (queries,), (k, shortlist), timeout, partial)
         return self._merged(answers, k, missing)
 
     def rerank(
@@ -448,7 +449,7 @@ class ShardedGallery:
         k = checked_k(self.score.name, k)
         self.check(queries)
         candidates = self._candidates(queries, candidates)
-        answers, missing = self._ask("rerank", (queries, candidates, k), timeout, partial)
+        answers, missing = self._ask("rerank", (queries, candidates), (k,), timeout, partial)
         if not missing:
             self._require_known(candidates, sum(answer[-1] for answer in answers))
         return self._merged([answer[:-1] for answer in answers], k, missing)
@@ -472,7 +473,7 @@ class ShardedGallery:
         """
         self.check(queries)
         candidates = self._candidates(queries, candidates)
-        answers, _ = self._ask("rescore", (queries, candidates), timeout, partial=False)
+        answers, _ = self._ask("rescore", (queries, candidates), (), timeout, partial=False)
         self._require_known(candidates, sum(mine.sum(1) for mine, _ in answers))
         out = np.full(candidates.shape, -np.inf, compute_dtype(self._like.mu))
         for mine, scores in answers:
@@ -484,7 +485,7 @@ class ShardedGallery:
     def _candidates(self, queries: Items, candidates: Any) -> NDArray[Any]:
         """The candidates [Q, K] as int64, or as strings where ids are these."""
         if self._no_ids is None or self._no_ids.dtype.kind != "U":
-            return np.asarray(checked_candidates(self.score.name, queries.mu, candidates))
+            return np.asarray(checked_candidates(self.score.name, queries, candidates))
         found = np.asarray(candidates)
         if found.ndim != 2 or len(found) != len(queries) or found.dtype.kind != "U":
             got, expected = f"shape {found.shape} and dtype {found.dtype}", f"strings ({len(queries)}, K)"
@@ -503,23 +504,35 @@ class ShardedGallery:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _ask(
-        self, method: str, arguments: tuple[Any, ...], timeout: float, partial: bool
+        self, method: str, rows: tuple[Any, ...], arguments: tuple[Any, ...], timeout: float, partial: bool
     ) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
-        """The answers of the shards, in order, and the names of those that have none."""
+        """The answers of the shards, in order, and the names of those that have none; rows go by blocks of queries."""
         _require_positive("timeout", timeout)
         if not ray.is_initialized():
             raise RuntimeError("ShardedGallery: Ray was shut down, and the actors with it")
         if not self._places.acquire(blocking=False):
             raise queues.Full(f"ShardedGallery: {self.queue} calls wait for answers, as many as `queue` allows")
         try:
-            # What is small goes with each call; a copy in the object store serves all shards of a node.
-            sent = tuple(ray.put(x) if len(self._shards) > 1 and _nbytes(x) > LARGE else x for x in arguments)
-            shards = zip(self._names, self._shards, self._where, strict=True)
-            calls = _Calls(method, [_Request(name, shard, (place, *sent)) for name, shard, place in shards], self._lock)
+            shards = list(zip(self._names, self._shards, self._where, strict=True))
+            requests = []
+            for block in self._blocks(rows):
+                # What is small goes with each call; a copy in the object store serves all shards of a node.
+                sent = tuple(ray.put(x) if len(shards) > 1 and _nbytes(x) > LARGE else x for x in block)
+                requests += [_Request(name, shard, (place, *sent, *arguments)) for name, shard, place in shards]
+            calls = _Calls(method, requests, self._lock)
             missing = calls.run(timeout, partial)
-            return [calls.answers[i] for i in sorted(calls.answers)], missing
+            there = [i for i, name in enumerate(self._names) if name not in missing]
+            blocks = [[calls.answers[j] for j in range(i, len(requests), len(shards))] for i in there]
+            return [_joined(of_shard) for of_shard in blocks], missing
         finally:
             self._places.release()
+
+    def _blocks(self, rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Rows in blocks, but those of queries that are drawn by their row are one."""
+        if not rows or plan(rows[0], self._like, self.score, detach=True).pair.op.draws:
+            return [rows]
+        starts = range(0, max(1, len(rows[0])), BLOCK)
+        return [tuple(x[start : start + BLOCK] for x in rows) for start in starts] if len(starts) > 1 else [rows]
 
     def _merged(self, found: list[tuple[Any, ...]], k: int, missing: tuple[str, ...]) -> ShardedRanking:
         """One ranking of what the shards have found, by the places of the names that they sent."""
@@ -539,6 +552,11 @@ class ShardedGallery:
 def _require_positive(name: str, value: float) -> None:
     if not isinstance(value, int | float) or not value > 0:
         raise ValueError(f"ShardedGallery: {name} is {value!r}, expected a number above 0")
+
+
+def _joined(blocks: Sequence[Any]) -> Any:
+    """One answer of those to blocks of queries."""
+    return blocks[0] if len(blocks) == 1 else tuple(map(np.concatenate, zip(*blocks, strict=True)))
 
 
 def _nbytes(x: Any) -> int:

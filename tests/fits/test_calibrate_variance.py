@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 import peaccel as pe
-from peaccel.fits import calibrate as calibrating
+from peaccel.fits import calibrate_variance as calibrating
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def loss(d, pairs, a, b):
 @pytest.mark.parametrize("kind", ["isotropic", "diagonal"])
 def test_of_many_pairs_the_likeliest_scale_is_that_of_all(kind):
     d, pairs = normals(kind, 3000)
-    c = pe.calibrate(d, pairs, np.ones(len(pairs), bool))
+    c = pe.calibrate_variance(d, pairs, np.ones(len(pairs), bool))
     found = optimize.minimize(lambda x: loss(d, pairs, *np.exp(x)), np.log([c.a, c.b]), options={"gtol": 1e-9})
     np.testing.assert_allclose([c.a, c.b], np.exp(found.x), rtol=1e-5)
     assert loss(d, pairs, c.a, c.b) <= found.fun + 1e-14
@@ -51,15 +51,15 @@ def test_pairs_that_are_looked_at_first_do_not_mislead(kind, step, monkeypatch):
     mu = d.mu.copy()
     mu[pairs[order[:400], 1]] = mu[pairs[order[:400], 0]]
     d, labels = pe.Normal(mu, d.var), np.ones(2400, bool)
-    found = pe.calibrate(d, pairs, labels)
+    found = pe.calibrate_variance(d, pairs, labels)
     monkeypatch.setattr(calibrating, "FEW", 1 << 30)
-    whole = pe.calibrate(d, pairs, labels)
+    whole = pe.calibrate_variance(d, pairs, labels)
     np.testing.assert_allclose([found.a, found.b], [whole.a, whole.b], rtol=1e-9)
 
 
 def test_many_variances_that_are_one_give_the_factor_alone():
     d, pairs = normals("diagonal", 2000)
-    c = pe.calibrate(pe.Normal(d.mu, np.full(d.mu.shape, 0.7)), pairs, np.ones(2000, bool))
+    c = pe.calibrate_variance(pe.Normal(d.mu, np.full(d.mu.shape, 0.7)), pairs, np.ones(2000, bool))
     assert c.b == 0 and c.a == pytest.approx(((d.mu[:2000] - d.mu[2000:]) ** 2).mean() / 1.4, rel=1e-13)
 
 
@@ -72,10 +72,10 @@ def test_of_many_concentrations_the_likeliest_factor_is_that_of_all(monkeypatch)
         pe.VonMisesFisher(np.r_[first, second], np.r_[kappa, kappa]),
         np.c_[np.arange(2000), 2000 + np.arange(2000)],
     )
-    found = pe.calibrate(d, pairs, np.ones(2000, bool)).a
+    found = pe.calibrate_variance(d, pairs, np.ones(2000, bool)).a
     assert found == pytest.approx(3, rel=0.05)
     monkeypatch.setattr(calibrating, "FEW", 1 << 30)
-    assert pe.calibrate(d, pairs, np.ones(2000, bool)).a == pytest.approx(found, rel=1e-11)
+    assert pe.calibrate_variance(d, pairs, np.ones(2000, bool)).a == pytest.approx(found, rel=1e-11)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -83,7 +83,7 @@ def test_what_is_fitted_to_many_pairs_takes_their_numbers_and_little_more(dtype,
     monkeypatch.setattr(calibrating, "BLOCK", 1 << 15)
     d, pairs = normals("diagonal", 20_000, 128)
     d, labels = d.to(dtype), np.arange(20_000) % 2 == 0  # as float64, means and variances of all are 80 MB
-    for call in (pe.calibrate, pe.fit_shift):
+    for call in (pe.calibrate_variance, pe.fit_shift):
         tracemalloc.start()
         call(d, pairs, labels)
         assert tracemalloc.get_traced_memory()[1] < 20e6

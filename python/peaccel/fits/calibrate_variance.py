@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, ArrayT, on_host, quiet
+from peaccel._utils.arrays import Array, ArrayT, on_host, quiet, require_finite
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double, one_minus_ratio, scaled_log_norm, square_distance
 from peaccel.distributions.checks import NORMALS, require_kind
@@ -21,30 +21,30 @@ from peaccel.fits.records import Calibration
 from peaccel.fits.sides import calibrate_sides, warn_if_sides_differ
 from peaccel.metrics.verification import area_of_reversed
 
-__all__ = ["calibrate"]
+__all__ = ["calibrate_variance"]
 
 FEW = 1 << 18  # evenly spaced numbers from which the start of a search for the maximum is estimated
 
 
 @overload
-def calibrate(
+def calibrate_variance(
     queries: Distribution[ArrayT], gallery: Distribution[ArrayT], pairs: ArrayLike, labels: ArrayLike
 ) -> tuple[Calibration, Calibration]: ...
 @overload
-def calibrate(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration: ...
+def calibrate_variance(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration: ...
 @quiet
-def calibrate(*arguments: Any, **named: Any) -> Any:
+def calibrate_variance(*arguments: Any, **named: Any) -> Any:
     """The scale at which uncertainties fit the pairs of one identity, for scores that need it right: mls, llr, ppk.
 
-    ``calibrate(d, pairs, labels, offset=True)``: by maximum likelihood of the same pairs under the model behind
-    ``mls``. Normal: mu_i - mu_j is drawn from N(0, s_i + s_j) with s = a var + b; a, b >= 0. VonMisesFisher: mu_i and
-    mu_j are drawn around one direction that is uniform on the sphere, with concentrations a kappa, which maximises the
-    mean ``mls``.
+    ``calibrate_variance(d, pairs, labels, offset=True)``: by maximum likelihood of the same pairs under the model
+    behind ``mls``. Normal: mu_i - mu_j is drawn from N(0, s_i + s_j) with s = a var + b; a, b >= 0. VonMisesFisher:
+    mu_i and mu_j are drawn around one direction that is uniform on the sphere, with concentrations a kappa, which
+    maximises the mean ``mls``.
 
-    ``calibrate(queries, gallery, pairs, labels)``: a scale and a mean for each side, where the sides are two modalities
-    (image and text, day and night, old and new model). Normal alone: less its side's mean over same pairs, mu_i is
-    drawn from N(0, p + s_i), mu_j from N(0, p + s_j), with the covariance p, the mean product, as in ``llr``; a, b >= 0
-    of either side are the likeliest.
+    ``calibrate_variance(queries, gallery, pairs, labels)``: a scale and a mean for each side, where the sides are two
+    modalities (image and text, day and night, old and new model). Normal alone: less its side's mean over same pairs,
+    mu_i is drawn from N(0, p + s_i), mu_j from N(0, p + s_j), with the covariance p, the mean product, as in ``llr``;
+    a, b >= 0 of either side are the likeliest.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ def calibrate(*arguments: Any, **named: Any) -> Any:
     Returns
     -------
     Calibration
-        ``c = pe.calibrate(d, pairs, labels)`` has ``c.a`` and ``c.b``, and ``c(gallery)`` applies them. a below 1: the
-        model says it is less sure than it is (Normal), surer than it is (VonMisesFisher). a = 0 and b > 0: its
-        variances say nothing that one constant does not. ``pe.io.write_fit`` keeps it. Of two sides a tuple of two,
-        which subtract their side's ``mean`` too: ``q, g = pe.calibrate(queries, gallery, pairs, labels)``, then score
-        ``q(queries)`` against ``g(gallery)``, with the prior that `pe.fit_prior` finds of these.
+        ``c = pe.calibrate_variance(d, pairs, labels)`` has ``c.a`` and ``c.b``, and ``c(gallery)`` applies them. a
+        below 1: the model says it is less sure than it is (Normal), surer than it is (VonMisesFisher). a = 0 and b > 0:
+        its variances say nothing that one constant does not. ``pe.io.write_fit`` keeps it. Of two sides a tuple of two,
+        which subtract their side's ``mean`` too: ``q, g = pe.calibrate_variance(queries, gallery, pairs, labels)``,
+        then score ``q(queries)`` against ``g(gallery)``, with the prior that `pe.fit_prior` finds of these.
 
     Warns
     -----
@@ -98,7 +98,7 @@ def calibrate(*arguments: Any, **named: Any) -> Any:
     >>> truth = np.repeat(rng.normal(size=(500, 8)), 2, axis=0)
     >>> d = pe.Normal(truth + 0.2 * rng.normal(size=truth.shape), var=0.01)
     >>> pairs = np.arange(1000).reshape(-1, 2)
-    >>> c = pe.calibrate(d, pairs, np.ones(500, bool), offset=False)
+    >>> c = pe.calibrate_variance(d, pairs, np.ones(500, bool), offset=False)
     >>> round(c.a), c(d).var[:2].round(2).tolist()
     (4, [0.04, 0.04])
     """
@@ -107,28 +107,29 @@ def calibrate(*arguments: Any, **named: Any) -> Any:
 
 
 def _calibrate_one(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration:
-    kind = require_kind("calibrate", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
-    rows, same = labelled_pairs("calibrate", {"d": d}, pairs, labels)
-    first, second = different_rows("calibrate", rows[same], "one identity")
-    mu, spread = (on_host(x, "calibrate", "d") for x in d.arrays)
+    kind = require_kind("calibrate_variance", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
+    rows, same = labelled_pairs("calibrate_variance", {"d": d}, pairs, labels)
+    first, second = different_rows("calibrate_variance", rows[same], "one identity")
+    mu, spread = (on_host(x, "calibrate_variance", "d") for x in d.arrays)
+    require_finite("calibrate_variance", "d", mu, spread)
     near = -by_blocks(square_distance, mu, *rows.T)
     if (area := area_of_reversed(near[np.isfinite(near)], same[np.isfinite(near)])) is not None:
         apart = f"pairs of one identity are further apart than others, by an AUC of {area:.3f}"
-        what = f"calibrate: labels look reversed: {apart}; expected 1, or True, for one identity"
-        warnings.warn(what, UserWarning, stacklevel=4)  # where the user calls `calibrate`, of which `quiet` is a frame
+        what = f"calibrate_variance: labels look reversed: {apart}; expected 1, or True, for one identity"
+        warnings.warn(what, UserWarning, stacklevel=4)  # the caller's line; `quiet` is a frame
     if kind == "normal_diagonal":
         differences = _Differences(mu, spread, first, second)
         few = differences.some(-(-len(first) * d.dim // FEW))
         found = Calibration(*_fit_var(differences, few, offset), "Normal")
     else:
         found = _calibrate_rows(kind, mu, spread, first, second, offset)
-    remedy = "one mean and one scale were fitted; pe.calibrate(queries, gallery, pairs, labels) fits them for each side"
-    warn_if_sides_differ("calibrate", remedy, {"first": d, "second": d}, (first, second), found)
+    remedy = "one mean and one scale were fitted; pe.calibrate_variance(queries, gallery, ...) fits them for each side"
+    warn_if_sides_differ("calibrate_variance", remedy, {"first": d, "second": d}, (first, second), found)
     return found
 
 
 # What help() shows is one of the two forms; the docstring has both.
-calibrate.__signature__ = inspect.signature(_calibrate_one)  # type: ignore[attr-defined]
+calibrate_variance.__signature__ = inspect.signature(_calibrate_one)  # type: ignore[attr-defined]
 
 
 def _calibrate_rows(kind: str, mu: Array, spread: Array, first: Array, second: Array, offset: bool) -> Calibration:
@@ -149,12 +150,13 @@ def _calibrate_two(
 ) -> tuple[Calibration, Calibration]:
     sides = {"queries": queries, "gallery": gallery}
     for name, d in sides.items():
-        require_kind("calibrate", name, d, NORMALS, "with a variance")
+        require_kind("calibrate_variance", name, d, NORMALS, "with a variance")
+        require_finite("calibrate_variance", name, *(on_host(x, "calibrate_variance", name) for x in d.arrays))
     if queries.dim != gallery.dim:
-        raise ValueError(f"calibrate: dim of gallery is {gallery.dim}, expected {queries.dim} like queries")
-    rows, same = labelled_pairs("calibrate", sides, pairs, labels)
+        raise ValueError(f"calibrate_variance: dim of gallery is {gallery.dim}, expected {queries.dim} like queries")
+    rows, same = labelled_pairs("calibrate_variance", sides, pairs, labels)
     if not same.any():
-        raise ValueError("calibrate: labels name no pair of one identity, expected at least one")
+        raise ValueError("calibrate_variance: labels name no pair of one identity, expected at least one")
     return calibrate_sides(queries, gallery, rows[same])
 
 
@@ -207,12 +209,14 @@ def _fit_var(pairs: Blocks, some: Blocks, offset: bool) -> tuple[float, float]:
     square, typical = table[:2].sum(1) / table[2].sum()
     least = table[3].min()
     if not (0 < typical < math.inf and least >= 0):
-        raise ValueError("calibrate: var of the same pairs must be finite, >= 0 and not all 0")
+        raise ValueError("calibrate_variance: var of the same pairs must be finite, >= 0 and not all 0")
     if not 0 < square < math.inf:
-        raise ValueError("calibrate: mu of the same pairs must be finite and not all equal: no scale is the likeliest")
+        raise ValueError(
+            "calibrate_variance: mu of the same pairs must be finite and not all equal: no scale is likeliest"
+        )
     w = 0.0
     if least == 0 and not offset:
-        raise ValueError("calibrate: var of a same pair is 0, which no factor changes; offset=True adds to it")
+        raise ValueError("calibrate_variance: var of a same pair is 0, which no factor changes; offset=True adds to it")
     if offset:
         places = np.r_[0.0, np.logspace(-9, 0, 37)]
         problems = [_variance_problem(x, typical) for x in ((pairs,) if some is pairs else (pairs, some))]
@@ -264,7 +268,9 @@ def _fit_kappa(dim: int, pairs: Sequence[Array], some: Sequence[Array]) -> float
     problems = [_kappa_problem(dim, *x) for x in ((pairs,) if some is pairs else (pairs, some))]
     log_a = _minimum(problems[0], problems[-1], places)
     if not places[0] < log_a < places[-1]:
-        raise ValueError("calibrate: no factor from 1e-8 to 1e8 is the likeliest: same pairs are all equal or unlike")
+        raise ValueError(
+            "calibrate_variance: no factor from 1e-8 to 1e8 is likeliest: same pairs are all equal or unlike"
+        )
     return math.exp(log_a)
 
 
