@@ -343,8 +343,8 @@ def norms(rows: Array) -> Array:
 
 
 def panels(op: PairOp, rows: Array) -> list[Array]:
-    """What a search by products reads of a gallery [G, D]: squared norms and, of float32, rows in float16 and factors
-    of their products; of scores of distances, less a mean."""
+    """Arrays of a gallery [G, D] that a search by products reads: squared norms; of float32, also rows in float16 and
+    the factors of their products; of scores of distances, less a mean."""
     torch: Any = sys.modules["torch"]
     like = rows if op.by_distance else None
     return [norms(rows)] if rows.dtype != torch.float32 else _narrowed(rows, torch.float16, like)
