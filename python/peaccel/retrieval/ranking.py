@@ -126,7 +126,7 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
         nothing: Array = full(shape, none_like(first.ids), first.ids)
         parts.append(of_score(Ranking(full(shape, -np.inf, first.scores), nothing), first.score, first.normalisation))
     columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*parts, strict=True)]
-    scores, ids = _selected(*columns, k)
+    scores, ids = _selected(columns[0], columns[1], k)
     found = Ranking(namespace(scores).where(_absent(scores, ids), -np.inf, scores), ids)
     first, *others = parts
     alike = all(x.score == first.score and x.normalisation == first.normalisation for x in others)
