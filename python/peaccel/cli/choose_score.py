@@ -38,9 +38,9 @@ class ChooseScore:
     gallery_labels: Path | None = None
     """The gallery's labels, [G] numbers or strings."""
     out: Path
-    """A folder that receives choice.json, report.html, and, fitted to all items, for 'peaccel search': prior.json of
-    Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points; made if
-    missing."""
+    """A folder that receives choice.json and report.html; made if missing. Fits to all items are for 'peaccel search':
+    prior.json of Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points.
+    """
     draws: bool = False
     """Rank scores that draw, too."""
     items: int = ITEMS

@@ -1,4 +1,4 @@
-"""Find the score from which on to accept answers, or pairs, so that a promise is kept, or say what is missing."""
+"""Find the lowest score at which answers or pairs are accepted under a promise, or estimate the missing labels."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
     pairs: Path | None = None
     """Instead of embeddings: verification pairs that are scored already, by any model. .csv or .tsv with a first line
-    that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person, of which one pair
-    counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match."""
+    that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person; one pair of a group
+    counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match.
+    """
     trial_list: Path | None = None
     """Or a list of pairs by name, in VoxCeleb's form (1 enrol test) or Kaldi's (enrol test target), with --embeddings
-    and their --ids; they are scored by --score, and their threshold is one of pairs."""
+    and their --ids. The pairs are scored by --score, and the threshold is for pairs.
+    """
     ids: Path | None = None
     """With --trial-list: the name of each of --embeddings, strings or int [N], .npy, or .npz with key ids."""
     enrolment: Path | None = None
@@ -69,17 +71,19 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     c_fa: float = 1.0
     """With --p-target: cost of another pair that is accepted."""
     confidence: Literal["score", "margin", "class_margin", "probability", "auto"] = "score"
-    """The number that the threshold is of: the score of the best item, its margin to the next item or to the best of
-    another class, or a fitted probability of these. auto: the one that answers most of a third of the classes, which is
-    then set apart."""
+    """The number that is compared with the threshold: the score of the best item, a margin, or a fitted probability. A
+    margin is to the next item, or to the best of another class. auto: the confidence that answers most of a third of
+    the classes, which is then set apart.
+    """
     try_centre: bool = False
     """Try on that third, too, whether items less the mean of their side are answered better; writes centre.json."""
     per: Literal["class", "query"] | None = None
     """The unit of the promise. class: classes to come are new, and each counts once. query: queries to come are drawn
     as these were, with the same classes in the same shares. By default class; where classes repeat, query beside it."""
     groups: Path | None = None
-    """In place of the classes: the group of each query, such as a document or a day, whose queries count once; [Q]
-    numbers or strings, a file as --query-labels."""
+    """In place of the classes: the group of each query, such as a document or a day. One query of a group counts. [Q]
+    numbers or strings, a file as --query-labels.
+    """
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False

@@ -202,7 +202,7 @@ class ThresholdChoice:
         return self.score is None
 
     def sentence(self) -> str:
-        """The threshold that keeps the promise, its effect on these answers, and its unit; or what is missing."""
+        """The threshold that keeps the promise, its effect on these answers, and its unit; or the missing labels."""
         if self.cost is not None:
             return self._cost(self.cost)
         if self.chosen is None:
@@ -363,5 +363,5 @@ class ThresholdChoice:
         return f"{as_text(self.summary(), self.tables())}\n\n{self.sentence()}"
 
     def save(self, path: PathLike) -> None:
-        """Write all of it as JSON; what is not finite becomes null."""
+        """Write the choice as JSON; numbers that are not finite become null."""
         save_json(path, self)
