@@ -39,7 +39,7 @@ def widened(features: Tensor) -> Tensor:
 
 
 class Covariates(nn.Module):
-    """Standardises the last columns of its input, covariates beside features, by those of training items.
+    """Standardises the last columns of its input, covariates beside features, by the covariates of training items.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class VarianceHead(nn.Module):
 
 
 def positive(x: Tensor) -> Tensor:
-    """1 + x for x >= 0, 1 / (1 - x) below: positive, 1 at 0 with slope 1, and linear where it is large.
+    """Positive function of numbers: 1 + x for x >= 0, 1 / (1 - x) below. It is 1 at 0 with slope 1.
 
     By it heads start from 1, and neither overflow nor vanish as exp does. ("invlin" of the published code of
     Probabilistic Embeddings Revisited.)

@@ -53,7 +53,7 @@ class Pretrained:
     score
         The score by which items are compared, and which thresholds are of.
     figures
-        What they reached, by what it is: numbers, or words. Those of a run stand on the card by themselves.
+        Results by their names: numbers, or words. Results of a run stand on the card by themselves.
     command
         What they were fitted by; None for the command of the run, if there is one.
     license
@@ -201,7 +201,8 @@ class Pretrained:
     def push_to_hub(self, repo: str, *, private: bool = False, token: str | bool | None = None) -> str:
         """Upload what `save_pretrained` writes as one commit to a repository of the Hub, made if missing.
 
-        Look at what `save_pretrained` writes first: all may read what is uploaded, unless the repository is private.
+        Look at what `save_pretrained` writes first: everybody may read the uploaded files, unless the repository is
+        private.
 
         Parameters
         ----------

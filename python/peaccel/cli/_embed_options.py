@@ -1,4 +1,4 @@
-"""The options of `peaccel embed`, and what is refused of them before torch is imported."""
+"""The options of `peaccel embed`, and their checks before torch is imported."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ class Embed:
     weights: Path | None = None
     """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     features: Path | None = None
-    """With --run of a head: the means, [N, D] float in an .npy file, or .npz with the key features, or a column of a
-    table, mu unless the path names another, in place of a data set."""
+    """With --run of a head, in place of a data set: the means, [N, D] float. An .npy file, or .npz with the key
+    features, or a column of a table, mu unless the path names another.
+    """
     covariates: tuple[Path, ...] = ()
     """With --features: measurements of the items beside their features, as the head was fitted to it by 'peaccel
     fit-head --covariates'."""
     data: str | None = None
-    """A data set, as 'peaccel train' takes it; with --run that of the run unless given, or unless that is a Python
-    file, since none that a run names is run."""
+    """A data set, as 'peaccel train' takes it. With --run the run's data set by default, unless a Python file reads it:
+    a file that a run names is never run.
+    """
     root: Path | None = None
     """The folder, or the file of features, where the data set lies."""
     part: str = "test"
@@ -59,15 +61,18 @@ class Embed:
     labels_out: Path | None = None
     """Also write the labels, [N] integers, to this .npy file."""
     crops: float | None = None
-    """With images in files, cut a square out of the middle of each, its side drawn evenly from this to 1 of the image's
-    shorter one: 0.5 in the text of Probabilistic Embeddings Revisited, 0.25 in its code."""
+    """With images in files, cut a square out of the middle of each. Its side is drawn evenly, from this share of the
+    image's shorter side to all of it: 0.5 in the text of Probabilistic Embeddings Revisited, 0.25 in its code.
+    """
     quality_out: Path | None = None
-    """Also write the quality of each image, [N] floats, higher = better, to this .npy file, as 'peaccel evaluate' takes
-    it: sizes of --crops; of mnist, digits8 and fashion 1 less the severity of corruption."""
+    """Also write the quality of each image, [N] floats, higher = better, to this .npy file. 'peaccel evaluate' reads
+    it. The quality is the size of --crops; of mnist, digits8 and fashion 1 less the severity of corruption.
+    """
     hidden_digits: float | None = None
-    """With --run of mnist or digits8: write features of images and of captions that tell their digits, each left open
-    with this probability, as 'peaccel train text_to_image --data caption-features' takes a folder of them, and which
-    images each caption describes, PART-relevance.npy, as 'peaccel evaluate --relevance' takes it."""
+    """With --run of mnist or digits8: write features of images and of captions. A caption names the digits, each left
+    open with this probability. 'peaccel train text_to_image --data caption-features' takes the folder.
+    PART-relevance.npy has the images that each caption describes, for 'peaccel evaluate --relevance'.
+    """
 
 
 def check_words(arguments: Sequence[str]) -> None:

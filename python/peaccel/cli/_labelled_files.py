@@ -22,7 +22,7 @@ __all__ = ["LabelledFiles", "applied", "array", "novel", "read_images", "sides"]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFiles:
-    """Embeddings, and what is right for them.
+    """Embeddings, and their right answers.
 
     Whatever comes in an .npy file may be a column of a table: items.parquet:label."""
 
@@ -33,7 +33,7 @@ class LabelledFiles:
     coords: Path | None = None
     """Instead of --labels, where they were taken, [N, 2] in metres, with --radius."""
     queries: Path | None = None
-    """Instead of --embeddings: the queries; then --gallery is needed, and what is right for them."""
+    """Instead of --embeddings: the queries; then --gallery is needed, and labels, places or pairs."""
     gallery: Path | None = None
     """The gallery."""
     query_labels: Path | None = None
@@ -49,8 +49,9 @@ class LabelledFiles:
     coords_metric: Literal["euclidean", "haversine"] = "euclidean"
     """With --radius: euclidean, of coordinates in metres, or haversine, of latitudes and longitudes in degrees."""
     relevance: Path | None = None
-    """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
-    query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
+    """Or, with --embeddings or with --queries and --gallery, the pairs that are right. [M, 2] integers, rows of the
+    query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance.
+    """
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     calibration: Path | None = None
@@ -58,10 +59,11 @@ class LabelledFiles:
     centre: Path | None = None
     """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     novel: Path | None = None
-    """Queries without a right item in the gallery, a file as --queries: how often a query finds its right item where
-    few of these find anything (open-set identification), and how well confidences tell them."""
+    """Queries without a right item in the gallery, a file as --queries. They measure open-set identification: how often
+    other queries find their right item where few of these find anything. Confidences are tested on them too.
+    """
     novel_labels: Path | None = None
-    """The classes of the novel queries, [M] numbers or strings, each of which counts as a whole."""
+    """The classes of the novel queries, [M] numbers or strings; each class counts once."""
     skip_bad: bool = False
     """Leave out items that are NaN or null, and say which."""
 

@@ -62,8 +62,9 @@ class SearchFiles(NormFiles):
     centre: Path | None = None
     """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     ids: Path | None = None
-    """The ids by which the rows of the gallery are known elsewhere, int [G], none negative, or strings, none twice:
-    an .npy file, or .npz or .safetensors with the key ids, or a column of a table: gallery.parquet:key."""
+    """Ids of the gallery's rows, int [G], none negative, or strings, none twice. An .npy file, or .npz or .safetensors
+    with the key ids, or a column of a table: gallery.parquet:key.
+    """
     query_ids: Path | None = None
     """The queries' ids, in a file of the same form; an --out of .csv or .parquet then has these in place of rows."""
     accept: Path | None = None

@@ -35,7 +35,7 @@ DRIFT = 3
 
 @dataclass(frozen=True, kw_only=True)
 class CheckThreshold:
-    """The threshold, what is new of it, and output."""
+    """The threshold, new answers or audits, and output."""
 
     accept: Path
     """The threshold that is watched: the result of pe.learn_then_test or pe.limit_false_matches, as 'peaccel
@@ -54,10 +54,11 @@ class CheckThreshold:
     audited: Path | None = None
     """Such a table, filled: a .csv whose first line names the column right. Its lines are counted once."""
     merge: tuple[Path, ...] = ()
-    """monitor.json of other processes, begun on the same day with the same --reference: what is said is of all counts
-    together, and each file keeps those of its process."""
+    """monitor.json of other processes, begun on the same day with the same --reference. The report is of all counts
+    together; each file keeps the counts of its process.
+    """
     day: str | None = None
-    """The day of what is new, YYYY-MM-DD; by default today (UTC)."""
+    """The day of the new answers or audits, YYYY-MM-DD; by default today (UTC)."""
     certainty: str = "95%"
     """How surely there is never a false alarm of the audits, and none of the traffic."""
     strict: bool = False

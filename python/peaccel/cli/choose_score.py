@@ -42,9 +42,9 @@ class ChooseScore(TrialFiles):
     gallery_labels: Path | None = None
     """The gallery's labels, [G] numbers or strings."""
     out: Path
-    """A folder that receives choice.json, report.html, and, fitted to all items, for 'peaccel search': prior.json of
-    Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points; made if
-    missing."""
+    """A folder that receives choice.json and report.html; made if missing. Fits to all items are for 'peaccel search':
+    prior.json of Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points.
+    """
     by: By = "recall"
     """The number that scores are compared by. recall: Recall@1. eer: equal error rate of verification pairs, drawn or,
     with --trial-list, --ids and --labels, those of the list. dcf: their least detection cost at --p-target. answered:

@@ -1,4 +1,4 @@
-"""Find the score from which on to accept answers, or pairs, so that a promise is kept, or say what is missing."""
+"""Find the lowest score at which answers or pairs are accepted under a promise, or estimate the missing labels."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class ChooseThreshold(LabelledFiles, TrialFiles, NormFiles):
     """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
     pairs: Path | None = None
     """Instead of embeddings: verification pairs that are scored already, by any model. .csv or .tsv with a first line
-    that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person, of which one pair
-    counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match."""
+    that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person; one pair of a group
+    counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match.
+    """
     wrong: str | None = None
     """The target: at most this share of accepted answers, or pairs, is wrong, such as 1% or 0.01; of pairs a precision
     of 99%. Without a target tables show usual ones."""
@@ -61,17 +62,19 @@ class ChooseThreshold(LabelledFiles, TrialFiles, NormFiles):
     c_fa: float = 1.0
     """With --p-target: cost of another pair that is accepted."""
     confidence: Literal["score", "margin", "class_margin", "probability", "auto"] = "score"
-    """The number that the threshold is of: the score of the best item, its margin to the next item or to the best of
-    another class, or a fitted probability of these. auto: the one that answers most of a third of the classes, which is
-    then set apart."""
+    """The number that is compared with the threshold: the score of the best item, a margin, or a fitted probability. A
+    margin is to the next item, or to the best of another class. auto: the confidence that answers most of a third of
+    the classes, which is then set apart.
+    """
     try_centre: bool = False
     """Try on that third, too, whether items less the mean of their side are answered better; writes centre.json."""
     per: Literal["class", "query"] | None = None
     """The unit of the promise. class: classes to come are new, and each counts once. query: queries to come are drawn
     as these were, with the same classes in the same shares. By default class; where classes repeat, query beside it."""
     groups: Path | None = None
-    """In place of the classes: the group of each query, such as a document or a day, whose queries count once; [Q]
-    numbers or strings, a file as --query-labels."""
+    """In place of the classes: the group of each query, such as a document or a day. One query of a group counts. [Q]
+    numbers or strings, a file as --query-labels.
+    """
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False

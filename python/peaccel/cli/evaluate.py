@@ -48,7 +48,7 @@ class Evaluate(LabelledFiles, TrialFiles, NormFiles):
     quality: Path | None = None
     """Quality of each query, [Q] numbers, higher = better, such as the size of its crop."""
     images: Path | None = None
-    """Images of the queries, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1], of which the page shows some."""
+    """Images of the queries, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1]; the page shows some."""
     gallery_images: Path | None = None
     """Images of the gallery, if there is a --gallery, so that the page shows what queries find."""
     seed: int = 0

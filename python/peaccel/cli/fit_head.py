@@ -33,16 +33,17 @@ class HeadFiles:
     """The files that a head is fitted to."""
 
     features: Path
-    """The means, [N, D] float in an .npy file, or .npz with the keys features and labels; or the column mu of a table,
-    or another: items.parquet:vector."""
+    """The means, [N, D] float in an .npy file, or .npz with the keys features and labels. Or the column mu of a table,
+    or another: items.parquet:vector.
+    """
     labels: Path | None = None
     """Their labels, [N] numbers or strings, in an .npy file, or a column of a table: items.parquet:label."""
     relevance: Path | None = None
-    """In place of labels, the pairs that are right: [M, 2] integers, rows of the features that belong together, such as
-    a query and its document; .npy, or .npz with key relevance. Classes are what pairs connect; items in no pair are
-    left out."""
+    """In place of labels, pairs that are right: [M, 2] integers, rows that belong together, such as a query and its
+    document. .npy, or .npz with key relevance. Connected pairs make a class; items in no pair are left out.
+    """
     covariates: tuple[Path, ...] = ()
-    """Measurements of the items beside their features, such as duration, signal-to-noise ratio or size of a crop: [N]
+    """Measurements of the items beside their features, such as duration, signal-to-noise ratio or size of a crop. [N]
     or [N, Q] numbers, .npy, or .npz with the key covariates. The uncertainty sees them too, standardised by the
     training classes; the means do not."""
     method: Head = "pfe"

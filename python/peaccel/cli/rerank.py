@@ -24,8 +24,8 @@ class Rerank(SearchFiles):
     """Candidates to rerank, score and output."""
 
     candidates: Path | None = None
-    """Rows of the gallery to choose from, or their --ids, int [Q, K], -1 for none, or strings, empty for none:
-    an .npy file, or .npz or .safetensors with the key candidates, or lists in a table: queries.parquet:candidates.
+    """Rows of the gallery to choose from, or their --ids, int [Q, K], -1 for none, or strings, empty for none. An .npy
+    file, or .npz or .safetensors with the key candidates, or lists in a table: queries.parquet:candidates.
     Exactly one of this and --index is needed."""
     index: Path | None = None
     """A FAISS index of the rows of the gallery, in their order, as faiss.write_index writes it;

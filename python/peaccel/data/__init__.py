@@ -94,11 +94,11 @@ def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Ma
     name
         A key of `READERS`, or the path of a Python file with a `reader`.
     root
-        Where the data set lies; see its reader for what is expected there.
+        Where the data set lies; see its reader for the files expected there.
     check
         Look whether every listed image is there; otherwise a missing one is named when it is read.
     options
-        Those of the reader.
+        Options of the reader.
 
     Returns
     -------

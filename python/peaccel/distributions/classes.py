@@ -270,7 +270,7 @@ class Distribution(Generic[ArrayT]):
         return type(self)(*arrays)
 
     def cpu(self) -> Self:
-        """The same items in the memory of the host, where those of numpy lie already."""
+        """The same items in the memory of the host, where numpy's items lie already."""
         return self if self.home.device == "numpy" else self.to("cpu")
 
     def cuda(self, device: int | str | None = None) -> Self:
@@ -438,9 +438,9 @@ class Normal(Distribution[ArrayT]):
     mu : array [N, D]
         Means, anywhere in space; D >= 1.
     var : array [N] (isotropic) or [N, D] (diagonal)
-        VARIANCES: sigma squared, neither sigma nor log sigma^2; >= 0. One number and [N, 1] are isotropic (but with
-        D = 1 [N, 1] is diagonal), [1, D] is diagonal. What is given once for all items stays one, in parts, copies and
-        files: scores with weights per dimension, such as those of a PLDA, are then one product, several times as fast.
+        VARIANCES: sigma squared, neither sigma nor log sigma^2; >= 0. One number and [N, 1] are isotropic (but with D =
+        1 [N, 1] is diagonal), [1, D] is diagonal. A variance shared by all items stays shared in parts, copies and
+        files: scores with weights per dimension, such as PLDA's, are then one product, several times as fast.
 
     Raises
     ------
@@ -578,7 +578,7 @@ class Scaled(Distribution[ArrayT]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Point(Distribution[ArrayT]):
-    """Plain vectors: what is known exactly, a variance of 0. Usable on either side of a score.
+    """Plain vectors, known exactly: a variance of 0. Usable on either side of a score.
 
     Parameters
     ----------

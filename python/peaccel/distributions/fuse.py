@@ -48,7 +48,7 @@ def fuse(d: Any, groups: ArrayLike, rule: str | None = None, *, names: bool = Fa
                                      mu = var sum(mu_i / var_i). Right for independent measurements of one position;
                                      n items of one variance have a fused variance n times smaller.
     pfe        Normal                As published with PFE: mu = sum(w_i mu_i) with w_i = (1 / var_i) / sum(1 / var_i),
-                                     then of unit length; var = min(var_i) per dimension. What is wrong in it: the
+                                     then of unit length; var = min(var_i) per dimension. Its error: the
                                      variance is of the best image alone, as if the others had said nothing, and of mu
                                      before the change of its length.
     natural    VonMisesFisher (its   The normalised product of the densities, by natural parameters:

@@ -35,9 +35,9 @@ _NODES = [(float(0.5 * (x + 1)), float(0.5 * w)) for x, w in zip(*np.polynomial.
 def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
     """Kullback-Leibler divergence of q from p, item by item, in nats: the mean of log p - log q over draws of p.
 
-    Normals: ``1/2 sum [(mu_p - mu_q)^2 / var_q + x - log(1 + x)]``, x = (var_p - var_q) / var_q. VonMisesFisher:
-    ``log C(k_p) - log C(k_q) + A(k_p) (k_p - k_q mu_p.mu_q)``. Near-equal items keep their digits, equal ones give 0,
-    those of variance 0 or kappa = inf too; from and to any other such item the divergence is inf.
+    Normals: ``1/2 sum [(mu_p - mu_q)^2 / var_q + x - log(1 + x)]``, x = (var_p - var_q) / var_q. VonMisesFisher: ``log
+    C(k_p) - log C(k_q) + A(k_p) (k_p - k_q mu_p.mu_q)``. Near-equal items keep their digits, equal ones give 0, also
+    with variance 0 or kappa = inf; from and to any other such item the divergence is inf.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ def triplet_probability(
     match_moments: bool = False,
     log: bool = False,
 ) -> ArrayT:
-    """Probability that draws of the negative are further from those of the anchor than those of the positive.
+    """Probability that a draw of the negative is further from the anchor's draw than the positive's draw.
 
     With ``tau = |a - p|^2 - |a - n|^2`` of draws, a sum over dimensions that is near normal, ``P(tau < -margin)`` is
     ``Phi((-margin - E) / sd)``, and in sums over dimensions, v the variances, where no terms cancel::
@@ -43,7 +43,7 @@ def triplet_probability(
         which a larger margin makes the constraint easier, unlike in its equation 3.)
     match_moments
         For VonMisesFisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper, which holds
-        for kappa far above D. True: E and sd are those of the draws, by their means ``A(kappa) mu`` and covariances,
+        for kappa far above D. True: E and sd are exact for the draws, by their means ``A(kappa) mu`` and covariances,
         ``A'(kappa)`` along mu and ``A(kappa) / kappa`` across.
     log
         True gives the log, which neither underflows nor loses its gradient however unlikely the triplet is: the loss
@@ -67,8 +67,8 @@ def triplet_probability(
 
     References
     ----------
-    Warburg et al., "Bayesian Triplet Loss", eq. 3 and supplement 17, 18, 26. What is wrong in the paper: a sign of its
-    eq. 12, and eq. 8, which is not divided by sd.
+    Warburg et al., "Bayesian Triplet Loss", eq. 3 and supplement 17, 18, 26. Errors of the paper: a sign of its eq. 12,
+    and eq. 8, which is not divided by sd.
 
     Examples
     --------

@@ -133,10 +133,10 @@ def answers_to_check(
 
     Notes
     -----
-    The promise is of queries drawn as these were, each counting once, and of what the person calls wrong: where two
-    people disagree about 2 % of answers, it is of the one who checked. The pilot is drawn from 30 % of the answers and
-    the test from the others, so that the limit depends on no answer that is tested. Answers above the limit are then a
-    sample of all those above it, and the test is exact whatever the pilot says.
+    The promise is of queries drawn as these were, each counting once, and of answers that the person calls wrong. Where
+    two people disagree about 2 % of answers, the promise holds by the judgement of the person who checked. The pilot is
+    drawn from 30 % of the answers and the test from the others, so that the limit depends on no answer that is tested.
+    Answers above the limit are then a sample of all those above it, and the test is exact whatever the pilot says.
 
     Where 44, 4.7 and 2 % of 40,000 answers could be accepted at 2 % by somebody who knows all labels, 300 labels accept
     53, 28 and 31 % of these on average, 600 labels 76, 47 and 39 %, 1200 labels 86, 68 and 40 % (logistic risk,

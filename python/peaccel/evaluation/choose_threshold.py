@@ -87,7 +87,7 @@ def choose_threshold(
         queries are searched for among each other, each without itself.
     labels
         (labels of the queries [Q], of the gallery [G]), numbers or strings; [Q] alone where there is no gallery. Or a
-        `peaccel.metrics.Relevance`, which says by pairs or by places what is right.
+        `peaccel.metrics.Relevance`, which has the right answers by pairs or by places.
     score
         A name or a score, of whose best items thresholds are.
     wrong
@@ -108,7 +108,7 @@ def choose_threshold(
         M searches without a mate: queries without a right item in the gallery, of the queries' kind and dim. None:
         those among the queries that have none.
     novel_labels
-        [M], their classes, numbers or strings, of each of which one search counts. None: each is independent.
+        [M], their classes, numbers or strings; one search of each class counts. None: each is independent.
     confidence
         The number that the threshold is of: "score", "margin", "class_margin" (`answer_confidence`), or "probability",
         a logistic one of these. "auto" tries all of them. A third of the classes is then for fitting the probability
@@ -151,7 +151,7 @@ def choose_threshold(
 
     Examples
     --------
-    Points of 300 classes, half of them blurred, of which at most 5 % of the accepted answers may be wrong:
+    Points of 300 classes, half of them blurred; at most 5 % of the accepted answers may be wrong:
 
     >>> rng, labels = np.random.default_rng(0), np.arange(300).repeat(2)
     >>> blur = rng.choice([0.3, 3.0], (600, 1))

@@ -40,7 +40,7 @@ def verification_pairs(
     Returns
     -------
     pairs [P, 2] of rows, and whether they are of one class [P]: all pairs of one class, or 20 000 of them, drawn
-    without repetition, and those of two classes, drawn evenly from all such pairs; none where one kind is missing.
+    without repetition, and pairs of two classes, drawn evenly from all such pairs; none where one kind is missing.
     """
     relation = as_relation("verification_pairs", query_labels, gallery_labels)
     rng, sides = np.random.default_rng(seed), (relation.queries, relation.gallery)

@@ -62,9 +62,9 @@ def evaluate(
     """Evaluate embeddings by the papers' protocols: retrieval, verification, and what their confidence is worth.
 
     The whole gallery is ranked by each score (`pe.search`). Items that share a score count by the mean over all their
-    orders, and as an answer, for confidences, one of them is drawn. Verification pairs are those of queries and
-    gallery, all pairs of one class up to 20 000 and of two up to 2 000 000, and as many drawn evenly where there are
-    more, unless they are given. Confidences are those of the queries: what the distributions say, and beside it the
+    orders, and as an answer, for confidences, one of them is drawn. Verification pairs are pairs of a query and a
+    gallery item, all pairs of one class up to 20 000 and of two up to 2 000 000, and as many drawn evenly where there
+    are more, unless they are given. Confidences belong to the queries: the distributions' confidence, and beside it the
     score of the best item, that less the next one's, and random numbers, which a learned confidence has to beat.
 
     Intervals are of 95 %, by a bootstrap over classes: of the queries, and for pairs of both sides. Probabilities that
@@ -78,7 +78,7 @@ def evaluate(
         each other, each without itself.
     labels
         (labels of the queries [Q], of the gallery [G]), numbers or strings; [Q] alone where there is no gallery. Or a
-        `peaccel.metrics.Relevance`, which says by pairs or by places what is right.
+        `peaccel.metrics.Relevance`, which has the right answers by pairs or by places.
     scores
         Names or scores, one or several. The first one is the baseline: gains are over it, and confidences are judged by
         its answers. None: cosine and, where these kinds have it, mls.
@@ -86,10 +86,10 @@ def evaluate(
         Recall@k beside Recall@1, one or several, at most the items that are ranked. None: 5 and 10, if there are as
         many.
     metrics
-        By name, functions of ranked ids [Q, K] and of what is right for the queries that give a number [Q], such as
-        those of `pe.metrics`: their means beside the others. K is as large as k and the largest class need; where
-        there is no gallery, one more, and queries are among their ids (`pe.metrics.relevance` leaves them out). Such a
-        function sees no scores: items with equal ones stand in the order of the gallery's rows.
+        By name, functions of ranked ids [Q, K] and of the right answers of the queries that give a number [Q], such as
+        the functions of `pe.metrics`: their means beside the others. K is as large as k and the largest class need;
+        where there is no gallery, one more, and queries are among their ids (`pe.metrics.relevance` leaves them out).
+        Such a function sees no scores: items with equal ones stand in the order of the gallery's rows.
     pairs
         [P, 2], rows of the queries and of the gallery, that are verified instead; labels say which are right. None of
         a row with itself where there is no gallery.
@@ -137,7 +137,7 @@ def evaluate(
 
     Examples
     --------
-    Sharp images and blurred ones, of which the variances tell:
+    Sharp images and blurred ones, with fitting variances:
 
     >>> rng, labels = np.random.default_rng(0), np.arange(100).repeat(4)
     >>> sigma = rng.choice([0.5, 4.0], (400, 1))

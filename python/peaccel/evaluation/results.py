@@ -80,8 +80,8 @@ class ScoreResult(PairRates):
 class OpenSetResult:
     """How well a score finds the right item for queries that have one, and nothing for novel ones.
 
-    What is found is the best item where its score is at least a threshold, which is the lowest at which at most a given
-    share of the novel queries is returned anything.
+    A query finds its best item where the score is at least a threshold: the lowest at which at most a given share of
+    the novel queries is returned anything.
     """
 
     score: Annotated[str, Column("score")]
@@ -250,8 +250,9 @@ class Evaluation(Exported):
         )
 
     def sentence(self) -> str:
-        """Whether a confidence is worth having: whether it tells right answers from wrong ones better than the score of
-        the best item by the first score, which costs nothing."""
+        """Sentence on the gain of a confidence. It compares the AUROC of right answers with that of the best item's
+        score, which costs nothing.
+        """
         first, by_name = self.scores[0], {c.confidence: c for c in self.confidences}
         said = [f"As a confidence, the best score by {first.score} has an AUROC of {first.best_auroc} %, at no cost."]
         if isinstance(first.best_auroc, TooFew):

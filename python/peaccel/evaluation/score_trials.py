@@ -39,7 +39,7 @@ def score_trials(
     Parameters
     ----------
     d
-        N utterances, those of the enrolment and those that are tested.
+        N utterances, of the enrolment and of the tests.
     ids
         [N], the name of each, none twice.
     enrol, test
@@ -73,7 +73,7 @@ def score_trials(
 
     Examples
     --------
-    Ann is enrolled with two utterances, of which the mean is near the third:
+    Ann is enrolled with two utterances, whose mean is near the third:
 
     >>> d = pe.Point([[1.0, 0.0], [0.0, 1.0], [0.7, 0.7], [1.0, -1.0]])
     >>> enrol, test = ["ann", "ann"], ["u3", "u4"]

@@ -202,7 +202,7 @@ class ThresholdChoice(Exported):
         return self.score is None
 
     def sentence(self) -> str:
-        """The threshold that keeps the promise, its effect on these answers, and its unit; or what is missing."""
+        """The threshold that keeps the promise, its effect on these answers, and its unit; or the missing labels."""
         if self.cost is not None:
             return self._cost(self.cost)
         if self.chosen is None:

@@ -73,9 +73,9 @@ def calibrate_variance(*arguments: Any, **named: Any) -> Any:
     Warns
     -----
     UserWarning
-        Labels look reversed: those of one identity are further apart than the others, by more than chance. Or one scale
-        was fitted, and the first items of pairs have another mean than the second, or fit the variances by
-        another factor: then they are two modalities.
+        Labels look reversed: pairs of one identity are further apart than the others, by more than chance. Or one scale
+        was fitted, and the first items of pairs have another mean than the second, or fit the variances by another
+        factor: then they are two modalities.
 
     Raises
     ------

@@ -50,9 +50,9 @@ def conformal_sets(
     Returns
     -------
     ConformalSets
-        ``found(ranking)`` leaves out what is further than its gap from the best. The gap is inf, and promises nothing
-        beyond the K answers, with fewer than 1 / alpha - 1 classes, or where too many right answers came later than K.
-        ``pe.io.write_fit`` keeps it.
+        ``found(ranking)`` leaves out items that are further than its gap from the best. The gap is inf, and promises
+        nothing beyond the K answers, with fewer than 1 / alpha - 1 classes, or where too many right answers came later
+        than K. ``pe.io.write_fit`` keeps it.
 
     Raises
     ------

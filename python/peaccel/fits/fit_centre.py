@@ -18,7 +18,7 @@ NEGLIGIBLE = 1e-10  # share of the greatest variance below which a direction is 
 
 @quiet
 def fit_centre(queries: Distribution, gallery: Distribution | None = None, *, whiten: bool = False) -> Centre:
-    """The mean of the queries and that of the gallery, for cosine to be of what is left: no labels are needed.
+    """Fit the mean of the queries and the mean of the gallery, to be subtracted before cosine; no labels are needed.
 
     Encoders give each language, prompt or camera another mean, which all cosines share. To subtract it often helps
     as much as what labels could tell (`choose_score` tries it).
@@ -47,7 +47,7 @@ def fit_centre(queries: Distribution, gallery: Distribution | None = None, *, wh
 
     Examples
     --------
-    Questions and answers, of which all questions are most like the second until the means are gone:
+    Questions and answers; until the means are subtracted, all questions are most like the second answer:
 
     >>> queries, gallery = pe.Point([[5.0, 1.0], [5.0, -1.0]]), pe.Point([[1.0, 1.0], [4.0, -1.0]])
     >>> pe.search(queries, gallery, 1, "cosine").ids.ravel().tolist()

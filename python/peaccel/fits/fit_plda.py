@@ -56,8 +56,8 @@ def fit_plda(
 
     ``x = mean + y + e``: positions of classes y are drawn from N(0, B), items around them by e from N(0, W), with full
     covariances. Where all classes have as many items the likeliest W and B have a closed form, else they are found by
-    EM, with expanded parameters; mean, W and B are the likeliest alike. What is left are the directions in which
-    classes differ, most telling first.
+    EM, with expanded parameters; mean, W and B are the likeliest alike. The result has the directions in which classes
+    differ, most telling first.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def fit_plda(
     dim
         How many directions are kept; None for all with a psi above 0, at most the classes less one.
     length_norm
-        Whether to project on the directions, bring what is left to unit length, and fit again, as is usual for
+        Whether to project on the directions, bring the projections to unit length, and fit again, as is usual for
         embeddings of speakers, whose lengths follow duration and noise rather than the normal model.
     shrinkage
         In [0, 1]: W's estimate is moved so far towards its diagonal. It takes a number above 0 where W has no inverse,

@@ -122,7 +122,7 @@ def learn_then_test(
 
     Examples
     --------
-    Answers of 400 classes, of which those below a confidence of 0.3 are wrong; at most 5 % may be:
+    Answers of 400 classes, wrong below a confidence of 0.3; at most 5 % may be wrong:
 
     >>> confidence = np.linspace(0, 1, 400)
     >>> s = pe.learn_then_test(confidence, confidence > 0.3, np.arange(400), alpha=0.05)
@@ -228,11 +228,11 @@ def limit_false_matches(
 
     Notes
     -----
-    The promise is of the gallery that gave these scores; delta does not cover the draw of another one. A gallery n
-    times as large, of which each part of the present size gives the present rate, has one of at most n alpha, whatever
-    depends on what; 1 - (1 - alpha)^n where the parts are alike and independent given the search. Scores that are equal
-    to the threshold's neighbour are refused with it: accepted from the (m + 1)-th score on, rounded scores would break
-    the promise in 25 % of draws.
+    The promise is of the gallery that gave these scores; delta does not cover the draw of another one. If each part of
+    the present size gives the present rate, a gallery n times as large has a rate of at most n alpha, whatever depends
+    on what; 1 - (1 - alpha)^n where the parts are alike and independent given the search. Scores that are equal to the
+    threshold's neighbour are refused with it: accepted from the (m + 1)-th score on, rounded scores would break the
+    promise in 25 % of draws.
 
     References
     ----------

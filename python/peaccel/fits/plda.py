@@ -36,8 +36,8 @@ class Plda(SavedFit, kind="plda"):
     means
         The mean that each step subtracts: [D] in the first, [K] after that. Float64, as all of these.
     matrices
-        The matrix by which each step multiplies what is left, [K, D] in the first: a row for each direction. There is
-        one step, or, with lengths normalised, two and more, before each but the first of which rows get unit length.
+        The matrix of each step, [K, D] in the first: a row for each direction. There is one step, or, with lengths
+        normalised, two or more. Before each step but the first, rows get unit length.
     psi
         [K], >= 0: the variance between classes along each direction, where that within classes is 1.
 
@@ -114,8 +114,8 @@ class Plda(SavedFit, kind="plda"):
         -------
         Normal
             [N, K], of x's kind of array, in its compute dtype (float32 for 16-bit floats); var is 1 for all, or, of a
-            Normal, 1 + v |a_k|^2 along the direction a_k. Differentiable in torch. What is exact for every model is an
-            item's uncertainty as a factor of W: ``pe.Normal(plda.transform(x).mu, factor)``.
+            Normal, 1 + v |a_k|^2 along the direction a_k. Differentiable in torch. An item's uncertainty as a factor of
+            W is exact for every model: ``pe.Normal(plda.transform(x).mu, factor)``.
 
         Raises
         ------

@@ -128,7 +128,7 @@ class Centre(SavedFit, kind="centre"):
     query_mean, gallery_mean
         D numbers each.
     matrix
-        D rows of D numbers, by which what is left is multiplied; empty unless items are whitened.
+        D rows of D numbers, by which the centred items are multiplied; empty unless items are whitened.
 
     Examples
     --------
@@ -275,8 +275,8 @@ class LogisticProbability(SavedFit, kind="logistic"):
 
 @dataclass(frozen=True)
 class IsotonicProbability(SavedFit, kind="isotonic"):
-    """The probability of a match as `fit_match_probability` finds it: it rises with the score, by straight lines
-    between points, and is that of the first or last point beyond them.
+    """Probability of a match, isotonic in the score, as `fit_match_probability` finds it. It is linear between points,
+    and constant beyond the first and the last point.
 
     Attributes
     ----------
@@ -368,7 +368,7 @@ class Threshold(SavedFit, kind="threshold"):
     normalisation
         The norm of its scores, as a ranking's ``normalisation``.
     confidence
-        The number that it is of: a kind of `answer_confidence`, or "probability", the logistic one of `weights`.
+        The number that is compared: a kind of `answer_confidence`, or "probability", the logistic one of `weights`.
     weights
         Of a probability, the bias and the weights of the score, the margin and, if they are four, the class margin.
     dim
@@ -493,7 +493,7 @@ class Threshold(SavedFit, kind="threshold"):
         return LogisticProbability(bias, tuple(weights))(*inputs)
 
     def select(self, ranking: R, confidence: Any = None, labels: ArrayLike | None = None) -> R:
-        """Take what is refused out of a ranking.
+        """Take refused answers out of a ranking.
 
         Parameters
         ----------
@@ -510,7 +510,7 @@ class Threshold(SavedFit, kind="threshold"):
 
         Returns
         -------
-        The ranking with id -1, an empty one among strings, and score -inf in place of what is refused.
+        The ranking with id -1, an empty one among strings, and score -inf in place of refused answers.
 
         Raises
         ------

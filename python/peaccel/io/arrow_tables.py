@@ -250,7 +250,7 @@ def arrow_blocks(
     Returns
     -------
     ArrowBlocks
-        An iterable of validated distributions. Once all were read, its ``ids`` are those of all rows.
+        An iterable of validated distributions. Once all were read, its ``ids`` hold the id of each row.
 
     Raises
     ------

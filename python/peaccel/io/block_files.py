@@ -67,7 +67,7 @@ def read_blocks(
     scale: PathLike | None = None,
     rows: int = ROWS,
 ) -> BlocksOfFiles:
-    """A distribution in files as a source of blocks, for `pe.search` and `pe.rescore` of what is larger than memory.
+    """A distribution in files as a source of blocks, for `pe.search` and `pe.rescore` of galleries larger than memory.
 
     Blocks are read, not mapped: pages of a map that are not in memory come one by one, many times slower.
 
@@ -84,7 +84,7 @@ def read_blocks(
     Returns
     -------
     An iterable of distributions of numpy arrays, which reads the files anew each time; nothing is read before but the
-    headers. The values are not validated, unlike those of `read_distribution`.
+    headers. The values are not validated, unlike in `read_distribution`.
 
     Raises
     ------

@@ -34,7 +34,7 @@ def from_ensemble(
         var_i = w s_i + (1 - w) mean(s),  w = Var(true variances) / Var(s),
 
     the best linear estimate (Buehlmann's credibility). Of normal embeddings s_i has the variance 2 sigma_i^4 / n, n the
-    degrees of freedom, and what is left of Var(s) is that of the true variances. n is M - 1 times the number of
+    degrees of freedom, and the rest of Var(s) is the variance of the true variances. n is M - 1 times the number of
     dimensions in which embeddings vary, tr(C)^2 / tr(C^2), C the covariance within items, found by inner products.
 
     Parameters
@@ -62,7 +62,7 @@ def from_ensemble(
         embeddings are no arrays.
     ValueError
         Wrong shapes, M < 2, NaN, another kind, diagonal of "vmf", a mean direction of length 0; embeddings that are
-        equal for every item (of a dimension, if diagonal), as those of a deterministic encoder are.
+        equal for every item (of a dimension, if diagonal), as a deterministic encoder gives.
 
     Notes
     -----

@@ -33,9 +33,9 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
     ----------
     path : path
         A .json file: {"peaccel": "prior", "version": 1, "mean": [...], "var": 0.5}, every number in full; of a
-        "calibration" a, b, of and, where it is of one side of two, mean; of a "shift" its value; of
-        the others the attributes; a threshold that accepts nothing and a gap that leaves out nothing are null. An
-        existing file is replaced once the new one is whole.
+        "calibration" a, b, of and, for one side of two, mean; of a "shift" its value; of the others the attributes; a
+        threshold that accepts nothing and a gap that leaves out nothing are null. An existing file is replaced once the
+        new one is whole.
     fit
         What one of these found, or a float.
 

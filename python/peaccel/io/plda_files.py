@@ -32,15 +32,15 @@ def read_plda(path: PathLike, before: PathLike | None = None) -> Plda:
     ratio. What they do to embeddings besides is not in the file, but for pyannote's, and is for the caller:
 
     - Kaldi, ``ivector-compute-plda``: text or binary. Recipes subtract a mean, multiply by an LDA and bring embeddings
-      to the length sqrt(D) before; ``ivector-plda-scoring`` also rescales what is transformed unless it is called with
+      to the length sqrt(D) before; ``ivector-plda-scoring`` also rescales the result unless it is called with
       ``--normalize-length=false``.
     - wespeaker, ``TwoCovPLDA.save_model``: HDF5 with ``mu``, ``transform``, ``psi`` and ``offset``, by h5py. It
       subtracts the mean of embeddings and brings them to the length sqrt(D) before, and rescales after.
     - pyannote.audio 4: ``plda.npz`` with ``mu``, ``tr`` and ``psi``; given ``xvec_transform.npz`` too the model takes
       the embeddings themselves, as ``pyannote.audio.core.plda.PLDA`` does.
 
-    No file that one of these projects wrote was seen: layouts are those of their sources, and files of the tests are
-    written by them.
+    No file that one of these projects wrote was seen: layouts follow their sources, and files of the tests are written
+    by them.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     Returns
     -------
     dict
-        The attributes under their names; arrays are those of x, detached.
+        The attributes under their names; arrays are the detached arrays of x.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def from_state(state: Mapping[str, Any]) -> Distribution[Any] | Prior[Any] | Pla
     """The distribution or fit of a dict that ``to_state`` made.
 
     Its keys say which: mu and at most one of var, kappa and scale; mean and var; a, b and of, with or without mean; or
-    those of another fit.
+    the keys of another fit.
 
     Raises
     ------

@@ -38,8 +38,8 @@ class NegativeMLS(PairLoss[Normal | VonMisesFisher]):
 
     Examples
     --------
-    Items of class 0 are near each other and those of class 1 are not: a step lowers variances of the former and raises
-    those of the latter:
+    Items of class 0 are near each other, items of class 1 are not: a step lowers variances of class 0 and raises
+    variances of class 1:
 
     >>> import torch
     >>> from peaccel.losses import NegativeMLS

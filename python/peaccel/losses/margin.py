@@ -95,9 +95,9 @@ class ArcFace(ClassDirections[Distribution]):
 
     Notes
     -----
-    Takes any distribution with tensors, of which it sees the direction of mu: Point of any length, Normal (its mean),
+    Takes any distribution with tensors, and reads the direction of mu alone: Point of any length, Normal (its mean),
     VonMisesFisher, Scaled. cos(theta + margin) is computed without acos; where theta is 0 or pi and has no derivative,
-    gradients are those of cos(theta). One product of matrices, and [N, C] of memory a few times.
+    gradients are taken of cos(theta). One product of matrices, and [N, C] of memory a few times.
 
     References
     ----------

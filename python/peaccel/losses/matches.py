@@ -43,8 +43,8 @@ class HIB(PairLoss[Normal]):
 
     Notes
     -----
-    The paper and its followers do not say how they average. Means over either kind of pairs, each half, are those of
-    the code above: otherwise the many pairs of two classes decide alone. Pairs are scored once each, not in both
+    The paper and its followers do not say how they average. The loss takes means over either kind of pairs, each half,
+    as in the code above: otherwise the many pairs of two classes decide alone. Pairs are scored once each, not in both
     orders, 64 quadrature nodes or n^2 distances a pair; no N x N matrix holds more than numbers. Gradients are found
     along with the value, and are not differentiated again.
 
@@ -74,7 +74,7 @@ class HIB(PairLoss[Normal]):
         self.b = nn.Parameter(torch.zeros(()))
 
     def fit_scale(self, mu: Tensor) -> None:
-        """Start from a = 1 / mean |mu|, over the elements of some means [N, D], and b = a r, so that p is 1/2 at r.
+        """Start from a = 1 / mean |mu|, over the elements of means [N, D], and b = a r, so that p(r) = 1/2.
 
         r is the root mean square of the distances of all pairs. The published code leaves b at 0; a r is about
         1.8 sqrt(D), so that in 32 dimensions no two items match then.

@@ -95,8 +95,8 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
 
     References
     ----------
-    Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, eqs. 1 - 6 (of
-    which 1, 2 and 6 lack a minus sign).
+    Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, eqs. 1 - 6 (1, 2
+    and 6 lack a minus sign).
 
     Examples
     --------

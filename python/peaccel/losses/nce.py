@@ -24,7 +24,7 @@ class ScoreNCE(Loss[Distribution]):
 
         -log( sum over p in P(i) of exp s_ip / sum over j != i of exp s_ij )
 
-    Of the log-likelihood ratio, the softmax is the posterior of which item of the batch has i's identity, and the loss
+    Of the log-likelihood ratio, the softmax is the posterior that an item of the batch has i's identity, and the loss
     minus the log of the posterior of its class. The sum is inside the log, unlike in supervised contrastive learning
     (Khosla et al. 2020, eq. 2 against 3): a mean of logs asks for all positives to score alike, the blurred one as the
     sharp one, which is what variances are there to deny.
@@ -37,9 +37,9 @@ class ScoreNCE(Loss[Distribution]):
     temperature
         > 0; 1 is that of a likelihood.
     **start
-        By name the start of each parameter of the score that is learned, a number or [D]. Of llr these are prior_var,
-        > 0, of which the log is learned, and prior_mean; `pe.fit_prior(d, labels)` estimates both. Of norm_cosine it
-        is mu. None, or a parameter that is not named, stays as the score has it.
+        By name the start of each parameter of the score that is learned, a number or [D]. Of llr these are prior_var, >
+        0, whose log is learned, and prior_mean; `pe.fit_prior(d, labels)` estimates both. Of norm_cosine it is mu.
+        None, or a parameter that is not named, stays as the score has it.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class ScoreNCE(Loss[Distribution]):
 
     Notes
     -----
-    One pairwise call and N x N numbers. It is of no paper; the demo's documentation compares it.
+    One pairwise call and N x N numbers. No paper has this loss; the demo's documentation compares it.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class ScoreNCE(Loss[Distribution]):
         return f"log_{name}" if self.score.fits[name].positive else name
 
     def learned_score(self) -> Score:
-        """The score with the parameters as learned so far, of which it can be differentiated."""
+        """The score with the parameters as learned so far, differentiable by these."""
         learned = {name: x for name in self.score.fits if (x := self._parameters.get(self._key(name))) is not None}
         values = {name: x.exp() if self.score.fits[name].positive else x for name, x in learned.items()}
         return self.score(**values) if values else self.score

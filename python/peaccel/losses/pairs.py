@@ -62,7 +62,8 @@ class Contrastive(PairLoss[Distribution]):
 
     Examples
     --------
-    Items of a class are equal. Those of two are 1.414 apart, which the first margin allows and the second does not:
+    Items of a class are equal. Items of two classes are 1.414 apart, which the first margin allows and the second does
+    not:
 
     >>> import torch
     >>> from peaccel.losses import Contrastive
@@ -116,7 +117,7 @@ class MultiSimilarity(PairLoss[Distribution]):
 
     Notes
     -----
-    An anchor of which nothing is kept counts as 0, also one alone in its class. Mining has no gradient. N x N numbers.
+    An anchor without kept pairs counts as 0, also one alone in its class. Mining has no gradient. N x N numbers.
 
     References
     ----------

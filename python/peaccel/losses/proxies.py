@@ -15,7 +15,7 @@ __all__ = ["ProxyAnchor", "ProxyNCA"]
 
 
 class ProxyAnchor(Loss[Distribution]):
-    """Proxy-Anchor: each proxy against all embeddings of the batch, the hardest of which weigh most.
+    """Proxy-Anchor: each proxy against all embeddings of the batch; the hardest weigh most.
 
     ``1/|P+| sum_{p in P+} log(1 + sum_{x of p} exp(-scale (cos(x, p) - margin)))
     + 1/C sum_p log(1 + sum_{x not of p} exp(scale (cos(x, p) + margin)))``, P+ the classes in the batch. Over
@@ -30,7 +30,7 @@ class ProxyAnchor(Loss[Distribution]):
     margin
         delta, of cosines.
     weight
-        The proxies [C, D], of any length: those of another loss, to be trained by both. None: new ones.
+        The proxies [C, D], of any length: proxies of another loss, to be trained by both. None: new ones.
 
     Raises
     ------
@@ -39,7 +39,7 @@ class ProxyAnchor(Loss[Distribution]):
 
     Notes
     -----
-    Takes any distribution with tensors, of which it sees mu, of any length. One product of matrices and [N, C] of
+    Takes any distribution with tensors, and reads mu alone, of any length. One product of matrices and [N, C] of
     memory. A row of zeros has cosine 0.
 
     References
@@ -119,7 +119,7 @@ class ProxyNCA(Loss[Distribution]):
 
     Notes
     -----
-    Takes any distribution with tensors, of which it sees mu, of any length. One product of matrices and [N, C] of
+    Takes any distribution with tensors, and reads mu alone, of any length. One product of matrices and [N, C] of
     memory. A row of zeros has cosine 0.
 
     References

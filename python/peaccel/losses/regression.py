@@ -34,7 +34,7 @@ class ClassLikelihood(Loss[Normal | VonMisesFisher]):
 
     Notes
     -----
-    Sees the label's row of weight only: [N, D] of memory. What is one number an item is of float64 in between. var > 0.
+    Sees the label's row of weight only: [N, D] of memory. Sums over dimensions are of float64. var > 0.
 
     References
     ----------

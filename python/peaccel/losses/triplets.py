@@ -290,11 +290,11 @@ class BayesianTriplet(TripletLoss[Normal | VonMisesFisher]):
     margin
         Margin of squared distances of draws.
     only_violating
-        True: the mean is over triplets of which the means do not hold, |a - p|^2 - |a - n|^2 > -margin, as in the
+        True: the mean is over triplets whose means violate the margin, |a - p|^2 - |a - n|^2 > -margin, as in the
         paper's training; 0, with gradient 0, where there are none. An untrained network collapses by it, see Notes.
     match_moments
         For von Mises-Fisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper. True: the
-        moments are those of its draws.
+        moments of its draws.
 
     Raises
     ------
@@ -311,9 +311,9 @@ class BayesianTriplet(TripletLoss[Normal | VonMisesFisher]):
 
     With only_violating no triplet that holds is there to lose. Of one variance for all, each that counts has P < 1/2,
     and P rises to 1/2, the loss falls to log 2, as distances shrink beside variances, until all means are one point.
-    There the gradient by the means is 0, and what is left to learn is variances. One seed of numbers of digits
-    (``peaccel train bayesian_triplet --quick --schedule.epochs 40``) has Recall@1 54 % and mean cosine 0.47 with all
-    triplets, 11 % and 0.97 with violating ones, and with those of ``--negatives 5`` 2.5 %, which is chance, and 0.998;
+    There the gradient by the means is 0, and only variances are left to learn. One seed of numbers of digits (``peaccel
+    train bayesian_triplet --quick --schedule.epochs 40``) has Recall@1 54 % and mean cosine 0.47 with all triplets, 11
+    % and 0.97 with violating ones, and with the violating ones of ``--negatives 5`` 2.5 %, which is chance, and 0.998;
     with all of these 51 %. Leave it False but to repeat the paper's training.
 
     Memory: a few float64 numbers for each pair of one class and item; for variances per dimension also D for each pair

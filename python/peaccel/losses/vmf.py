@@ -32,7 +32,7 @@ class VMFLoss(Loss[Point | VonMisesFisher]):
     ----------
     dim, classes
         D >= 2 and C: ``weight`` [C, D] holds w_c, and starts as N(0, s^2) with ``s = l / (1 - l^2) (D-1) / sqrt(D)``,
-        the concentrations of which have mean length l = confidence.
+        whose concentrations have mean length l = confidence.
     samples
         Draws of each image.
     scale
@@ -51,10 +51,10 @@ class VMFLoss(Loss[Point | VonMisesFisher]):
 
     Notes
     -----
-    Takes VonMisesFisher, or Point: raw embeddings f, of which alpha f has the concentration as its length. Draws are
-    those of `peaccel.sample`, with exact gradients. Gradients are found along with the value, some draws at a time: no
-    [samples N, C] is held (58 MB for 10 draws of 128 images and 11,318 classes), but 2^21 numbers at a time on the CPU;
-    they are not differentiated again. With deterministic_classes [samples N, C] is.
+    Takes VonMisesFisher, or Point: raw embeddings f; the length of alpha f is the concentration. `peaccel.sample`
+    draws, with exact gradients. Gradients are found along with the value, some draws at a time: no [samples N, C] is
+    held (58 MB for 10 draws of 128 images and 11,318 classes), but 2^21 numbers at a time on the CPU; they are not
+    differentiated again. With deterministic_classes [samples N, C] is.
 
     References
     ----------

@@ -52,7 +52,7 @@ def load(name: str) -> Method:
     FileNotFoundError
         There is no such file.
     ImportError
-        The file imports what is not there.
+        The file imports a module that is not installed.
     """
     if name.endswith(".py"):
         return _checked(getattr(load_file(Path(name)), "METHOD", None), name)

@@ -40,7 +40,7 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
     ids
         [N, K] rows of the N items, best first; -1 = none.
     values
-        [N, K] what is to be shortened in the same way, such as the scores; the ids themselves by default.
+        [N, K] numbers to be shortened in the same way, such as the scores; the ids themselves by default.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def relevance(
         [Q, K] gallery rows, best first; -1 = none, which is never relevant. Or a `peaccel.Ranking`, in which what has
         a score of NaN is not relevant either.
     query_labels
-        [Q]: numbers or strings; or a `Relevance`, which says what is right where no classes do.
+        [Q]: numbers or strings; or a `Relevance`, which has the right answers where no classes do.
     gallery_labels
         [G], of the same kind; None = the queries are the gallery, and their rows are removed.
 

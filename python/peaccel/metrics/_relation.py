@@ -136,8 +136,8 @@ class Relevance:
         Parameters
         ----------
         pairs
-            [M, 2] integers, rows of the query and of the gallery; what is listed twice counts once. Where the queries
-            are the gallery (i, j) makes j right for i alone, and (i, i) is left out.
+            [M, 2] integers, rows of the query and of the gallery; a pair that is listed twice counts once. Where the
+            queries are the gallery (i, j) makes j right for i alone, and (i, i) is left out.
         queries, gallery
             How many; None: the queries are the gallery.
 
@@ -198,7 +198,7 @@ class Relevance:
         ValueError
             Shapes disagree, coordinates or a radius that are not finite, a radius that is not above 0, or an unknown
             metric. Coordinates that look like degrees without metric "haversine": two columns within [-90, 90] and
-            [-180, 180], of which no two rows are further apart than the radius, so that every item would be right for
+            [-180, 180], where no two rows are further apart than the radius, so that every item would be right for
             every query. Degrees that span more than the radius cannot be told from metres.
 
         Examples

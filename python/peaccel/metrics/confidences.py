@@ -254,7 +254,7 @@ def spearman(quality: ArrayLike, confidence: ArrayLike) -> float:
 
 
 def cropped_less_confident(whole: ArrayLike, cropped: ArrayLike) -> float:
-    """Share of items of which a crop has less confidence than the whole: cropped has bigger uncertainty.
+    """Share of items whose crop has less confidence than the whole: cropped has bigger uncertainty.
 
     Compared within each item, and so not by what else the items differ in, as `spearman` is.
 

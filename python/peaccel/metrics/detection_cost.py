@@ -21,8 +21,8 @@ Array = NDArray[Any]
 class DetectionCost:
     """Least and actual detection cost, and the cost of log-likelihood ratios, as `detection_cost` finds them.
 
-    Costs of detection are normalised: 1 is that of the better of accepting all and rejecting all. The intervals are
-    percentiles of a bootstrap, as those of `TarAtFar`.
+    Costs of detection are normalised: 1 is the cost of the better of accepting all and rejecting all. The intervals are
+    percentiles of a bootstrap, as in `TarAtFar`.
 
     Examples
     --------

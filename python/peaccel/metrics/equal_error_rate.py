@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class EqualError:
-    """The equal error rate and its threshold, as `equal_error_rate` finds them; intervals are as those of `TarAtFar`.
+    """The equal error rate and its threshold, as `equal_error_rate` finds them; intervals are as in `TarAtFar`.
 
     Examples
     --------
@@ -78,8 +78,8 @@ def equal_error_rate(
 
     Notes
     -----
-    The rate lies between two thresholds, of which the nearer one is returned, as VoxCeleb's code does. Draws are
-    counted at 400 thresholds at most.
+    The rate lies between two thresholds; the nearer one is returned, as VoxCeleb's code does. Draws are counted at 400
+    thresholds at most.
 
     Examples
     --------

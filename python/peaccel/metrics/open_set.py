@@ -79,7 +79,7 @@ class OpenSet:
         Parameters
         ----------
         fpir
-            In [0, 1]. Below ten over the number of searches without a mate, what is found is chance.
+            In [0, 1]. Below ten over the number of searches without a mate, the result is chance.
 
         Returns
         -------
@@ -151,7 +151,7 @@ def open_set(mated: ArrayLike, non_mated: ArrayLike) -> OpenSet:
 
     Examples
     --------
-    Three searches have a mate, of which one did not find it; two have none:
+    Three searches have a mate, and one did not find it; two have none:
 
     >>> found = pe.metrics.open_set([0.9, 0.6, -np.inf], [0.7, 0.2])
     >>> found.thresholds.tolist()

@@ -62,7 +62,7 @@ class RejectVerification:
 
 
 def pair_uncertainty(first: ArrayLike, second: ArrayLike, rule: str = "geometric") -> NDArray[np.float64]:
-    """Uncertainty of pairs, a mean of those of their two items.
+    """Uncertainty of pairs, a mean of the uncertainties of their two items.
 
     Parameters
     ----------

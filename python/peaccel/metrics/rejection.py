@@ -77,14 +77,14 @@ def rejection_area(values: ArrayLike, confidence: ArrayLike, kind: Kind = "aurc"
         most confident queries. "augrc", the generalised risk-coverage curve: the mean over n of their errors as a share
         of all queries, by the trapezoidal rule from n = 0. "ausc", sparsification: the mean of `rejection_curve` over
         rejected shares of 0, 0.01, ..., 0.98, by the trapezoidal rule (the published code divides by 99 and not by 98
-        steps, by which what is perfect has 98/99). "nauc", abstention as retrieval benchmarks (MTEB) report it: the
-        mean of `rejection_curve` over 0, 0.1, ..., 0.9 by the trapezoidal rule, shares rounded to queries, halves to
-        even; less the mean value of all queries, over the same difference for the best order.
+        steps, by which a perfect confidence has 98/99). "nauc", abstention as retrieval benchmarks (MTEB) report it:
+        the mean of `rejection_curve` over 0, 0.1, ..., 0.9 by the trapezoidal rule, shares rounded to queries, halves
+        to even; less the mean value of all queries, over the same difference for the best order.
 
     Returns
     -------
     "aurc": in [0, 1], lower = better, 1 minus the mean value where all confidences are equal; the least that these
-    values allow is ``rejection_area(values, values)``, and what is above it their excess (E-AURC). "augrc": in
+    values allow is ``rejection_area(values, values)``, and the difference to it is their excess (E-AURC). "augrc": in
     [0, 1/2], lower = better, half the error where confidence says nothing and half its square where it is perfect.
     "ausc": higher = better, the mean value where all confidences are equal. "nauc": at most 1, which is the best order;
     0 where confidence says nothing; NaN where all values are equal.
@@ -179,7 +179,7 @@ def _tie_means(values: Array, confidence: Array) -> NDArray[np.float64]:
 
 
 def ceda(right: ArrayLike, confidence: ArrayLike, threshold: float | None = None) -> float:
-    """Confidence-based error detection accuracy: share of queries of which it is told whether they were answered.
+    """Confidence-based error detection accuracy: share of queries whose answer is rightly called right or wrong.
 
     A query is said to be answered where its confidence is at least the threshold.
 

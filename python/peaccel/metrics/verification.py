@@ -179,7 +179,7 @@ def verification_accuracy(
     >>> pe.metrics.verification_accuracy(scores, same, threshold=0.65)
     0.5
 
-    Two folds, of which each is decided by the threshold of the other, 0.7 and 0.8:
+    Two folds, each decided by the threshold of the other, 0.7 and 0.8:
 
     >>> round(pe.metrics.verification_accuracy([0.9, 0.6, 0.8, 0.7, 0.1, 0.65], [1, 0, 1, 1, 0, 0], folds=2), 2)
     0.83

@@ -152,8 +152,8 @@ class PairOp(_Record):
         Whether the kernel is one of `sampled_scores`, even if no side is drawn. Galleries in half precision are then
         widened before the call, and on a GPU the best rows are selected from the scores of all rows.
     one_product
-        Whether the score is monotone in one inner product or squared distance: a GPU takes those of all pairs from its
-        library of matrix products.
+        Whether the score is monotone in one inner product or squared distance: a GPU takes the inner products of all
+        pairs from its library of matrix products.
     saves
         Whether scoring can save a number of each pair for the backward pass, which then need not compute it again.
     symmetric

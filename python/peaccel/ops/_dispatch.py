@@ -59,12 +59,11 @@ class Kernels(NamedTuple):
     """The functions that score pairs for arrays of one library on one device.
 
     ``score(op, inputs, candidates, pairwise)`` differentiates in torch. ``rerank(op, inputs, candidates, k, codes)``
-    gives scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them, and
-    ``search(op, inputs, k, prune, panels)`` those of all rows, with the share of pairs scored, None where it is not
-    known; both are detached. ``select(scores, ids, k)`` sorts, where a kernel does: higher scores, then NaN, then ids
-    -1, ties by the lower id. ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any:
-    ``panels(op, mu, uncertainty, coded)`` gives what search reads of a gallery of one inner product, with codes or
-    not.
+    gives scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them, and ``search(op, inputs, k, prune,
+    panels)`` the best of all rows, with the share of pairs scored, None where it is not known; both are detached.
+    ``select(scores, ids, k)`` sorts, where a kernel does: higher scores, then NaN, then ids -1, ties by the lower id.
+    ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any: ``panels(op, mu, uncertainty,
+    coded)`` gives what search reads of a gallery of one inner product, with codes or not.
     """
 
     score: Callable[[PairOp, Inputs, Array | None, bool], Array]
@@ -144,7 +143,7 @@ def scores_and_gradients(
 ) -> tuple[Array, Gradients | None]:
     """Scores of tensors' candidates, and the gradients of sum(weights * scores) if any are wanted, by the core's flags.
 
-    Without candidates the scores [N, N] are those of pairs i < j of one set that have a weight, and others any numbers;
+    Without candidates the scores [N, N] belong to pairs i < j of one set that have a weight, and others any numbers;
     ``few`` says that most have none.
     """
     kernels: Any = _cuda if _on_gpu(inputs.mu1) else _cpu

@@ -79,13 +79,12 @@ def normalise_scores(
     Parameters
     ----------
     scores
-        [Q, G], as of `pairwise`; or a Ranking, of which Z- and S-norm take the ids for gallery rows; or [P], with
-        pairs.
+        [Q, G], as of `pairwise`; or a Ranking, whose ids Z- and S-norm take for gallery rows; or [P], with pairs.
     queries, gallery
         [Q, N] and [G, M]: scores of each query, and of each gallery item, with items of the cohort, N, M >= 2, finite
         and not all equal. All of the cohort, by `pairwise`, or the best of it: a Ranking, as `search` gives it. Of the
-        same score, also its scale; of a score that is not symmetric those of the gallery are
-        ``pe.pairwise(cohort, gallery, score).T``.
+        same score, also its scale; of a score that is not symmetric the gallery's scores are ``pe.pairwise(cohort,
+        gallery, score).T``.
     pairs
         [P, 2] integers: rows of the query and of the gallery item of each score, as of a list of trials.
     cohort
@@ -101,7 +100,7 @@ def normalise_scores(
     Raises
     ------
     TypeError
-        Neither side is given; arrays of different kinds; a cohort beside what is no Ranking.
+        Neither side is given; arrays of different kinds; a cohort beside something else than a Ranking.
     ValueError
         Wrong shapes, devices, ids beyond the gallery's rows, or the cohort's; rankings of different scores; scores with
         the cohort that are not finite, as where k was more than the cohort has, or all equal.

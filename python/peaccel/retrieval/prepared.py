@@ -44,8 +44,8 @@ CODES = 2  # the position of codes beside the inputs, which are mu 0 and uncerta
 class Prepared(Generic[ArrayT]):
     """A gallery with all that a score can compute ahead: made by `prepare`, taken by every verb in place of a gallery.
 
-    It can be copied, pickled and sent to other processes: what is sent is the gallery and the score, from which the
-    rest is computed again.
+    It can be copied, pickled and sent to other processes: the gallery and the score are sent, and the rest is computed
+    again.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class Prepared(Generic[ArrayT]):
         return LaidOut(pair, (mu, uncertainty), copies, pack=self.packed, codes=self._codes)
 
     def extended(self, gallery: Distribution[ArrayT]) -> Prepared[ArrayT]:
-        """The same for a gallery that begins with the items of this one, of which nothing is computed again."""
+        """The same for a gallery that begins with the items of this one. Nothing of these is computed again."""
         new = Prepared(gallery, self.score, pack=False, codes=self._codes)
         if not len(self):  # arrays of no items share an address
             return new

@@ -88,7 +88,7 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
         How many to return, >= 1; more than the parts have pads.
     offsets
         For each part the number of its first row in the whole gallery, >= 0, which is added to its ids. None where ids
-        are those of the whole already.
+        count in the whole gallery already.
 
     Returns
     -------

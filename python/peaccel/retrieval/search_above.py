@@ -40,7 +40,7 @@ class _Listed(NamedTuple, Generic[ArrayT]):
 
 
 class RankingAbove(_Listed[ArrayT]):
-    """The items of each query that reach a threshold, those of one query after the other's (CSR), best first.
+    """Items that reach a threshold, query after query (CSR), best first.
 
     Attributes
     ----------

@@ -92,8 +92,8 @@ def pairwise(
     Returns
     -------
     [Q, G]. Differentiable in torch, twice. On a CPU, inner products and squared distances of all pairs are sums in the
-    order of a matrix product: these scores agree with those of the other verbs within a stated distance
-    (docs/numerics.md), not to the last bit. The number of threads moves no bit.
+    order of a matrix product: these scores agree with the other verbs' within a stated distance (docs/numerics.md), not
+    to the last bit. The number of threads moves no bit.
 
     Raises
     ------
@@ -235,17 +235,17 @@ def search(
         than once. One that does not fit into memory comes in blocks: any iterable of distributions, alike but for their
         sizes, which hold its rows in their order, such as a list, a generator or `pe.io.read_blocks`. It is passed
         through once for all queries; a thread asks for the next block while one is scored, so that two are in memory.
-        Ids and scores are those of the whole, to the last bit; blocks of some ten thousand rows cost least. Of tensors
-        each block is searched on its device, to which queries are copied, and may be prepared: a list of prepared
-        shards, one on each GPU, is searched by all of them at once.
+        Ids and scores equal a search of the whole, to the last bit; blocks of some ten thousand rows cost least. Of
+        tensors each block is searched on its device, to which queries are copied, and may be prepared: a list of
+        prepared shards, one on each GPU, is searched by all of them at once.
     k
         How many to return, >= 1; more than G pads.
     score
         A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default that of a prepared gallery,
         cosine of points, and else mls.
     prune
-        Whether mls, llr, ppk and inclusion of diagonal normals first bound all pairs by matrix products and score what
-        is left; results are the same to the last bit. "auto": where there are many queries and the bound saves time.
+        Whether mls, llr, ppk and inclusion of diagonal normals first bound all pairs by matrix products and score the
+        rest; results are the same to the last bit. "auto": where there are many queries and the bound saves time.
         Scores of one inner product rule items out by 8-bit integers, of a prepared gallery or for 64 queries and more;
         "auto": as long as that saves time; "never": not at all. On a GPU these scores are bounded, of float32 galleries
         and halves: "always", and with "auto" from 4,096 rows on.

@@ -47,13 +47,13 @@ class NullLogger(ProgressLogger):
 
 
 class ConsoleLogger(ProgressLogger):
-    """A ``ProgressBar`` for each stage with loss, speed and what is left; and log.jsonl, a line an epoch.
+    """A ``ProgressBar`` for each stage with loss, speed and the time left; and log.jsonl, a line an epoch.
 
     Parameters
     ----------
     folder
         Receives log.jsonl, to which a resumed run adds; None for none. The line of an epoch that was interrupted has no
-        losses and no seconds, since those of the batches before are gone.
+        losses and no seconds, since the losses of the batches before are gone.
     description
         Before the stage's name.
     tensorboard

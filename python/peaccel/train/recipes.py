@@ -29,8 +29,8 @@ def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tu
     ----------
     name
         One of `RECIPES`, with "published." before it where the method is to be as `peaccel.published` has it; or a
-        method of another package or file, as `peaccel.methods.load` takes it, whose settings are its own defaults, or
-        those of a recipe beside the file.
+        method of another package or file, as `peaccel.methods.load` takes it, whose settings are its own defaults, or a
+        recipe beside the file.
     data
         A table of the recipe with this name stands over its [settings].
     changes

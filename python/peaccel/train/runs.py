@@ -111,7 +111,7 @@ class Run(Job):
 
 @dataclass(frozen=True)
 class Trained:
-    """A model with what is needed to use it."""
+    """A model with everything that its use needs."""
 
     method: Method
     training: Training
@@ -184,7 +184,7 @@ def train(
 
     Examples
     --------
-    Learn variances beside the features in a file, of which a quarter of the classes is held out:
+    Learn variances beside the features in a file; a quarter of the classes is held out:
 
     >>> from pathlib import Path
     >>> from peaccel.train import Run, recipe, train

@@ -78,9 +78,9 @@ class FaissReranker(Generic[ArrayT]):
         A name, ``"name:param=number"`` or a `Score`; higher = more similar.
     ids
         [G], all different. Integers: the ids that the index returns for the gallery's rows. Strings: names of these
-        rows, which the index returns. None: those of an IDMap, else the items go by their rows. Where several items of
-        an IDMap or IVF share an id, as photographs of a person do, `search` returns different ids, each by the best of
-        its items, all of which are scored where the index proposes one; such items cannot come or go.
+        rows, which the index returns. None: the ids of an IDMap, else the rows of the items. Where several items of an
+        IDMap or IVF share an id, as photographs of a person do, `search` returns different ids, each by the best of its
+        items. All of these are scored where the index proposes one; such items cannot come or go.
     features
         How queries (and added items) become the index's vectors: "mu", "unit" (mu scaled to norm 1), "surrogate"
         for an index by inner product of ``first_stage_features(gallery, score)``, a `FirstStageReference` for one of
@@ -451,8 +451,8 @@ class FaissReranker(Generic[ArrayT]):
         Raises
         ------
         TypeError
-            features are a callable, which no file holds (`pickle` keeps those of modules); an index that FAISS cannot
-            write, such as one on a GPU.
+            features are a callable, which no file holds (`pickle` keeps functions of modules); an index that FAISS
+            cannot write, such as one on a GPU.
         ValueError
             The folder holds anything else; a score that is none of `pe.scores`, or without a text.
         FileNotFoundError, ImportError

@@ -58,8 +58,8 @@ class Gallery:
     """Items in a Lance dataset under ids, larger than memory if need be, that come and go in commits.
 
     The dataset is the truth, and any Lance reader opens it: columns ``id``, ``mu``, one of ``var``, ``kappa`` and
-    ``scale``, and those of the metadata. Beside it lie files that are derived from it and can be deleted: maps of its
-    rows as the kernels read them, made at the first search, and a FAISS index.
+    ``scale``, and the columns of the metadata. Beside it lie files that are derived from it and can be deleted: maps of
+    its rows as the kernels read them, made at the first search, and a FAISS index.
 
     An object stands for one version, which each search sees whole. It goes on to the newest with each change that it
     makes and with `refresh`. Any number of threads and processes may search and change one gallery at once. A change is
@@ -69,9 +69,9 @@ class Gallery:
 
     Notes
     -----
-    Results are those of `search` over the same items in memory, in ascending order of their ids, to the last bit. So
-    ties go to the lower id, integers by value and strings by code points, and no result depends on the order in which
-    items came, on compaction, or on what a gallery is split into.
+    Results equal `search` over the same items in memory, in ascending order of their ids, to the last bit. So ties go
+    to the lower id, integers by value and strings by code points, and no result depends on the order in which items
+    came, on compaction, or on what a gallery is split into.
 
     Network file systems (NFS) are not supported: Lance's commits rest on renames that replace nothing.
 
@@ -254,13 +254,13 @@ class Gallery:
         ----------
         items
             A distribution of N items, which becomes one commit. Or a table, whatever `io.from_arrow` takes, with the
-            columns ``id``, ``mu``, at most one of ``var``, ``kappa`` and ``scale``, and those of the metadata: it is
-            read and committed in blocks.
+            columns ``id``, ``mu``, at most one of ``var``, ``kappa`` and ``scale``, and the columns of the metadata: it
+            is read and committed in blocks.
         ids
             [N] for a distribution: integers >= 0, or strings of at most 255 bytes in UTF-8, all different.
         metadata
             For a distribution, columns by their names: [N] numbers, strings, or what else ``pyarrow.array`` takes, but
-            no maps, nor structs of which some are null.
+            no maps, nor structs with nulls.
         skip_existing
             Leave out items whose ids are there, rather than refuse all: so goes on what was interrupted.
         rows
@@ -297,7 +297,7 @@ class Gallery:
     ) -> int:
         """Add items, in the place of those that have their ids; parameters and errors as in `append`.
 
-        Metadata of which items bring no column stay those of the items that they replace; new ids need all of them.
+        Replaced items keep metadata for which no column is passed; new ids need all of them.
 
         Returns
         -------
@@ -332,7 +332,7 @@ class Gallery:
         return self._table.newest().versions()
 
     def restore(self, version: int) -> None:
-        """Make the items of an earlier version those of the newest, in one commit; later versions stay as they are.
+        """Restore the items of an earlier version as a new version, in one commit; later versions stay as they are.
 
         An index of a later version is removed, since it knows items as they are no more.
 
