@@ -106,14 +106,14 @@ def probability(confidence: ArrayLike, right: ArrayLike, clusters: ArrayLike, se
     [0.0, 1.0]
     """
     owner = "probability"
-    confidence = checked_numbers(owner, "confidence", confidence)
-    right = flags(owner, "right", right, confidence.shape).astype(np.float64)
-    of = class_numbers(owner, "clusters", clusters, len(confidence))
-    rank, classes = np.unique(confidence, return_inverse=True)[1], of.max() + 1
+    sure: NDArray[np.float64] = checked_numbers(owner, "confidence", confidence)
+    yes: NDArray[np.float64] = flags(owner, "right", right, sure.shape).astype(np.float64)
+    of = class_numbers(owner, "clusters", clusters, len(sure))
+    rank, classes = np.unique(sure, return_inverse=True)[1], of.max() + 1
     fold = (np.random.default_rng(seed).permutation(classes) % FOLDS)[of]
-    p = np.full(len(right), np.nan)
+    p = np.full(len(yes), np.nan)
     for number in range(min(FOLDS, classes)):
-        mine, others = fold == number, right[fold != number]
+        mine, others = fold == number, yes[fold != number]
         if len(others):
             alike = others.min() == others.max()
             fit = None if alike else fit_match_probability(rank[~mine], others > 0, method="isotonic")
