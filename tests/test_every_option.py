@@ -196,7 +196,7 @@ def in_lance():
     folder = tempfile.TemporaryDirectory()
     gallery = pe.Gallery.create(f"{folder.name}/g.lance", GALLERY[3:], np.arange(3, G) * 2)
     gallery.build_index("IVF4,Flat")
-    gallery.append(GALLERY[:3], np.arange(3) * 2)
+    gallery.add(GALLERY[:3], np.arange(3) * 2)
     return gallery, folder
 
 
@@ -208,7 +208,7 @@ def asked(verb):
 def indexed(**given):
     """The index that is built so: its factory, its vectors, and for what score."""
     in_lance()[0].build_index(**given)
-    in_lance()[0].search(QUERIES, 1)
+    in_lance()[0].search(QUERIES, 1, shortlist=1)
     seen = in_lance()[0]._seen[1]
     return seen.factory, seen.vectors.features, seen.vectors.score
 
@@ -223,7 +223,7 @@ def kept(mmap):
     """The items that are there once one was removed of what was saved, or why it was not."""
     with tempfile.TemporaryDirectory() as folder:
         pe.FaissReranker.build(GALLERY, "Flat").save(folder)
-        reranker = pe.FaissReranker.load(folder, mmap=mmap)
+        reranker = pe.FaissReranker.open(folder, mmap=mmap)
         try:
             reranker.remove([3])
         except TypeError:
@@ -234,17 +234,15 @@ def kept(mmap):
 ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
 SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=1)
 RERANKER = [
-    Row(asked("search"), {"queries": QUERIES, "k": 5}, {
+    Row(asked("search"), {"queries": QUERIES, "k": 5, "shortlist": 9}, {
         "k": 4, "shortlist": 2, "score": "cosine", "filter": "id < 20",
         "params": faiss.SearchParametersIVF(nprobe=1)}, of=pe.Gallery.search),
-    Row(asked("search_exact"), {"queries": QUERIES, "k": 5}, {"k": 4, "score": "cosine", "filter": "id < 20"},
-        of=pe.Gallery.search_exact),
     Row(asked("search_above"), {"queries": QUERIES, "threshold": -9.0},
         {"threshold": -8.0, "score": "cosine", "filter": "id < 20"}, of=pe.Gallery.search_above),
     Row(asked("duplicates"), {"threshold": -9.0}, {"threshold": -8.0, "score": "cosine"},
         of=pe.Gallery.duplicates),
-    Row(asked("rescore"), {"queries": QUERIES, "ids": 2 * IDS}, {"score": "cosine"}, of=pe.Gallery.rescore),
-    Row(asked("rerank"), {"queries": QUERIES, "ids": 2 * IDS, "k": 5}, {"k": 4, "score": "cosine"},
+    Row(asked("rescore"), {"queries": QUERIES, "candidates": 2 * IDS}, {"score": "cosine"}, of=pe.Gallery.rescore),
+    Row(asked("rerank"), {"queries": QUERIES, "candidates": 2 * IDS, "k": 5}, {"k": 4, "score": "cosine"},
         of=pe.Gallery.rerank),
     Row(indexed, {"factory": "Flat", "first_stage": "surrogate"}, {
         "factory": "HNSW8", "first_stage": "cosine", "score": "llr:prior_var=1"}, of=pe.Gallery.build_index),
@@ -262,7 +260,7 @@ RERANKER = [
     Row(pe.FaissReranker.build(GALLERY, "Flat").duplicates, {"threshold": -9.0}, {"threshold": -8.0},
         of=pe.FaissReranker.duplicates),
     Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
-    Row(kept, {"mmap": False}, {"mmap": True}, of=pe.FaissReranker.load),
+    Row(kept, {"mmap": False}, {"mmap": True}, of=pe.FaissReranker.open),
 ]  # fmt: skip
 
 

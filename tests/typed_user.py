@@ -313,7 +313,7 @@ def fits(
 def galleries(d: pe.Normal[Numpy]) -> None:
     gallery = pe.Gallery.open("gallery")
     assert_type(gallery.search(d, k=2), pe.Ranking[Numpy])
-    assert_type(gallery.search_exact(d, k=2), pe.Ranking[Numpy])
+    assert_type(gallery.search(d, k=2), pe.Ranking[Numpy])
     assert_type(gallery.search_above(d, 0.5), pe.RankingAbove[Numpy])
     assert_type(gallery.rerank(d, [[1]], k=2), pe.Ranking[Numpy])
     assert_type(gallery.rescore(d, [[1]]), Numpy)

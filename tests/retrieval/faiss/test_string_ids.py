@@ -93,7 +93,7 @@ def test_strings_are_kept(keep, tmp_path):
     reranker.add(GALLERY[:1], ["a name that is longer than all of the others, \U0001f600"])
     if keep == "save":
         reranker.save(tmp_path / "r")
-        kept = pe.FaissReranker.load(tmp_path / "r")
+        kept = pe.FaissReranker.open(tmp_path / "r")
     else:
         kept = pickle.loads(pickle.dumps(reranker)) if keep == "pickle" else copy.copy(reranker)
     assert kept.ids.tolist() == reranker.ids.tolist() and kept.ids[-1].endswith("\U0001f600")

@@ -461,8 +461,8 @@ class FaissReranker(Generic[ArrayT]):
         serialization.write(folder, self._indexed, self._vectors, self._prepared)
 
     @classmethod
-    def load(cls, folder: PathLike, *, mmap: bool = False) -> Self:
-        """Load what `save` has saved: the same items under the same ids, found in the same way.
+    def open(cls, folder: PathLike, *, mmap: bool = False) -> Self:
+        """Open what `save` has saved: the same items under the same ids, found in the same way.
 
         Parameters
         ----------
@@ -494,7 +494,7 @@ class FaissReranker(Generic[ArrayT]):
             A file is not the one that was saved, or is gone.
         """
         if self._indexed.mapped_from is None:
-            raise TypeError("FaissReranker.verify: the reranker is in memory, expected one by load(folder, mmap=True)")
+            raise TypeError("FaissReranker.verify: the reranker is in memory, expected one by open(folder, mmap=True)")
         serialization.verify(self._indexed.mapped_from)
         return self
 

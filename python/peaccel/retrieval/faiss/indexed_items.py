@@ -172,7 +172,7 @@ class Indexed:
         """The items, which must be in memory: on a GPU and in mapped files they stay as they are."""
         if self.mapped_from is not None:
             what = f"the items are mapped from {self.mapped_from}, where they stay as they are"
-            raise TypeError(f"FaissReranker.{verb}: {what}; FaissReranker.load without mmap has them in memory")
+            raise TypeError(f"FaissReranker.{verb}: {what}; FaissReranker.open without mmap has them in memory")
         if not isinstance(self.items, StoredItems):
             raise TypeError(f"FaissReranker.{verb}: the gallery is on a GPU, where items cannot come or go")
         if self.items.share_ids:

@@ -157,9 +157,7 @@ class StoredPart(GalleryPart):
             self._stored, self._is_plain = self._stored._plain(), True
 
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
-        if shortlist is None:
-            return tuple(self._stored.search_exact(queries, k, self._score))
-        return tuple(self._stored.search(queries, k, shortlist=shortlist, score=self._score))
+        return tuple(self._stored.search(queries, k, self._score, shortlist=shortlist))
 
     def rerank(self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0) -> tuple[NDArray[Any], ...]:
         mine = self._are_here(candidates)
@@ -195,7 +193,7 @@ def _opened(source: Source) -> Any:
         raise TypeError(f"is {type(source).__name__}, expected a path, a distribution, a function or a pair with ids")
     if not os.path.isdir(source):
         return io.read_distribution(source), None
-    return FaissReranker.load(source) if os.path.exists(os.path.join(source, ABOUT)) else Gallery.open(source)
+    return FaissReranker.open(source) if os.path.exists(os.path.join(source, ABOUT)) else Gallery.open(source)
 
 
 def spelled(source: Source) -> str:
