@@ -339,6 +339,7 @@ EVALUATION = [
         {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
     Row(pe.answers_to_check, {"found": QUALITY, "checked": {}, "wrong": 0.2, "budget": 40},
         {"checked": CHECKED, "wrong": 0.3, "budget": 41, "delta": 0.1, "groups": np.r_[0, :59], "seed": 1}),
+    Row(pe.audit, {"d": MANY, "labels": OF_MANY}, {"score": "mls", "seed": 1}),
     Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
     Row(evaluation.simultaneous_intervals, {"values": np.c_[SURE, QUALITY], "clusters": CLASSES},
@@ -681,6 +682,9 @@ ELSEWHERE = {
         *(f"open {option}" for option in ("version", "derived", "storage_options", "sync")), "compact keep_days")},
     **dict.fromkeys(("read_candidates strings", "read_ranking strings"), "tests/cli/test_every_file.py"),
     **dict.fromkeys(("recipe changes", "train parts"), "tests/train/test_train_runs.py"),
+    **{f"PromiseMonitor{name}": "tests/evaluation/test_promise_monitor.py" for name in (
+        *(" reference", " delta", " begun", ".audit day", ".audit source", ".traffic day", ".traffic source"),
+        *(".audits_per_week weeks", ".audits_per_week power"))},
 }  # fmt: skip
 """Options of which other files say what they change, and those that change no result."""
 

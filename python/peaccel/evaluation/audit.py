@@ -184,9 +184,9 @@ def audit(d: Distribution, labels: ArrayLike, score: str | Score = "cosine", *, 
     words = classes_of(owner, "labels", labels)
     if words.shape != (len(d),):
         raise ValueError(f"{owner}: labels have shape {words.shape}, expected ({len(d)},)")
-    arrays = [on_host(x).astype(np.float64).reshape(len(d), -1) for x in d.arrays]
+    arrays = [on_host(x).astype(np.float64) for x in d.arrays]
     directed = np.isfinite(arrays[0]).all(1) & (arrays[0] != 0).any(1)
-    original = _originals(np.concatenate(arrays, 1), directed)
+    original = _originals(np.column_stack(arrays), directed)
     copies = directed & (original != np.arange(len(d)))
     rows = np.flatnonzero(directed & ~copies)
     names, classes = np.unique(words[rows], return_inverse=True)
