@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from peaccel.distributions.match_variance import match_variance
     from peaccel.distributions.sample import sample
     from peaccel.distributions.triplet_probability import triplet_probability
+    from peaccel.evaluation import plot
     from peaccel.evaluation.answers_to_check import AnswersToCheck, answers_to_check
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
@@ -161,6 +162,7 @@ __all__ = [
     "normalise_scores",
     "paired",
     "pairwise",
+    "plot",
     "prepare",
     "reliability_curve",
     "rerank",
@@ -182,6 +184,7 @@ _MODULES = {
     "hub": "hub",
     "io": "io",
     "metrics": "metrics",
+    "plot": "evaluation.plot",
     "scaleout": "retrieval.ray",
     "torch_distributions": "distributions.torch_distributions",
 }
