@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from peaccel.distributions.match_variance import match_variance
     from peaccel.distributions.sample import sample
     from peaccel.distributions.triplet_probability import triplet_probability
+    from peaccel.evaluation import plot
     from peaccel.evaluation.answers_to_check import AnswersToCheck, answers_to_check
     from peaccel.evaluation.audit import GalleryAudit, audit
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
@@ -164,6 +165,7 @@ __all__ = [
     "normalise_scores",
     "paired",
     "pairwise",
+    "plot",
     "prepare",
     "reliability_curve",
     "rerank",
@@ -185,6 +187,7 @@ _MODULES = {
     "hub": "hub",
     "io": "io",
     "metrics": "metrics",
+    "plot": "evaluation.plot",
     "scaleout": "retrieval.ray",
     "torch_distributions": "distributions.torch_distributions",
 }
