@@ -80,6 +80,7 @@ SHOWN = {
     "--ids gallery.parquet:id --out found.parquet": "",
     "peaccel search --gallery g.npy --queries traffic.npy --k 1 --out answers.csv": "",
     "peaccel check-answers --ranking answers.csv --wrong 2% --budget 300 --out checks/": "",
+    "peaccel cluster --embeddings g.npy --above 0.6 --score cosine --out clusters.csv": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
     "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",
     "peaccel gallery append --gallery faces.lance --embeddings more.parquet --resume": "",

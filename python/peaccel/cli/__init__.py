@@ -44,6 +44,7 @@ COMMANDS = (
     "check-answers",
     "search",
     "duplicates",
+    "cluster",
     "rerank",
     "gallery",
     "info",
