@@ -22,7 +22,7 @@ CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
 .PHONY: help demo test test-all test-rust coverage lock lint lint-rust lint-python train-step fuzz soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing speakers texts frozen kanji clusters novel reproduce docs clean build core core-without-cuda wheel sdist test-memory test-wheel test-aarch64 release-check
+	metrics choosing speakers texts frozen kanji novel reproduce docs clean build core core-without-cuda wheel sdist test-memory test-wheel test-aarch64 release-check
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -182,9 +182,6 @@ frozen: build  ## write what heads learn on those texts and speakers (after both
 
 kanji: build  ## train on printed kanji in typefaces of Debian; goes on where it was stopped (two hours)
 	$(BIN)/python -m reproduction.kanji
-
-clusters: build  ## write the table of docs/clusters.md (a minute)
-	$(BIN)/python -m reproduction.clusters
 
 novel: build  ## tell queries of another data set; goes on where it was stopped (half an hour)
 	$(BIN)/python -m reproduction.novel
