@@ -145,6 +145,10 @@ VERBS = [
     Row(pe.search, {**SIDES, "k": 3}, {"k": 2, "score": "cosine"}),
     Row(pe.search_above, {**SIDES, "threshold": -9.0}, {"threshold": -8.0, "score": "neg_sq_l2"}),
     Row(pe.duplicates, {"items": GALLERY, "threshold": -9.0}, {"threshold": -8.0, "score": "neg_sq_l2"}),
+    Row(pe.cluster, {"items": GALLERY, "threshold": -9.0},
+        {"threshold": -8.0, "score": "neg_sq_l2", "floor": -9.5, "margin": 1.0,
+         "probability": pe.LogisticProbability(0.0, (1.0,))},
+        lambda x: [x.labels, x.scores, x.next_scores, x.probabilities]),
     Row(pe.prepare, {"gallery": GALLERY}, {"score": "ppk", "dtype": "float32"}, lambda x: [x.score, x.distribution]),
     Row(pe.Prepared, {"gallery": GALLERY, "score": pe.scores.mls}, {"score": pe.scores.ppk, "pack": False},
         lambda x: [x.score, x.packed, x.distribution]),
@@ -649,6 +653,7 @@ ELSEWHERE = {
                     "what is refused"),
     **{f"{owner}{name} most": "tests/retrieval/test_above.py"
        for owner in ("", "FaissReranker.", "Gallery.") for name in ("search_above", "duplicates")},
+    "cluster most": "tests/retrieval/test_cluster.py",
     "Threshold.select confidence": "tests/fits/test_learn_then_test.py",
     **dict.fromkeys(("Threshold.select labels", "Threshold.confidence_of labels"),
                     "tests/fits/test_answer_confidence.py"),

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         Threshold,
     )
     from peaccel.fits.reliability_curve import ReliabilityCurve, reliability_curve
+    from peaccel.retrieval.cluster import Clusters, cluster
     from peaccel.retrieval.duplicates import duplicates
     from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
     from peaccel.retrieval.faiss.first_stage_features import (
@@ -100,6 +101,7 @@ __all__ = [
     "AnswersToCheck",
     "Calibration",
     "Centre",
+    "Clusters",
     "ConformalSets",
     "CudaError",
     "Distribution",
@@ -137,6 +139,7 @@ __all__ = [
     "choose_pair_threshold",
     "choose_score",
     "choose_threshold",
+    "cluster",
     "concat",
     "confidence",
     "conformal_sets",
@@ -225,6 +228,7 @@ _NAMES_OF = {
         *("Prior", "Selection", "Threshold"),
     ),
     "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),
+    "retrieval.cluster": ("Clusters", "cluster"),
     "retrieval.duplicates": ("duplicates",),
     "retrieval.faiss": ("FaissReranker", "FirstStageReference", "first_stage_features", "first_stage_reference"),
     "retrieval.lance": ("Gallery",),

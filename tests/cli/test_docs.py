@@ -88,6 +88,7 @@ SHOWN = {
     "peaccel check-threshold --accept accept.json --reference reference.csv --ranking tuesday.csv --out other/": "",
     "peaccel check-threshold --accept accept.json --merge other/monitor.json --out watch/ --strict": "",
     "peaccel audit --embeddings validation.npz --labels labels.npy --out audit/": "",
+    "peaccel cluster --embeddings g.npy --above 0.6 --score cosine --out clusters.csv": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
     "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",
     "peaccel gallery add --gallery faces.lance --embeddings more.parquet --resume": "",

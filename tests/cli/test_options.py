@@ -23,6 +23,7 @@ from peaccel.cli.check_threshold import CheckThreshold
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
+from peaccel.cli.cluster import Cluster
 from peaccel.cli.duplicates import Duplicates
 from peaccel.cli.evaluate import Evaluate
 from peaccel.cli.fit_head import HEADS, HeadFiles
@@ -37,6 +38,7 @@ from peaccel.train.tuning import SearchLimits
 KINDS = {
     "search": [Search],
     "duplicates": [Duplicates],
+    "cluster": [Cluster],
     "rerank": [Rerank],
     "demo": [DemoSettings],
     "train": [Run],

@@ -46,6 +46,7 @@ COMMANDS = (
     "audit",
     "search",
     "duplicates",
+    "cluster",
     "rerank",
     "gallery",
     "info",

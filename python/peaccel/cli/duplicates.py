@@ -13,18 +13,14 @@ import numpy as np
 from peaccel import retrieval
 from peaccel._utils import options
 from peaccel.cli._fitted_files import read_fit
-from peaccel.cli._outputs import check_files, inputs_of
+from peaccel.cli._outputs import COLUMNS, check_files, inputs_of, write_columns
 from peaccel.cli._search_files import SearchFiles, SearchInputs, read
 from peaccel.fits.records import Selection, Threshold
-from peaccel.io._array_files import write, write_table, write_text
-from peaccel.io._text_columns import csv_text
 from peaccel.retrieval.duplicates import duplicates
 from peaccel.retrieval.search_above import MOST
 
 __all__ = ["Duplicates", "main"]
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-SUFFIXES = (*DELIMITERS, ".parquet", ".npz")
 PAIR = ("first", "second", "score")  # the columns of a pair
 
 
@@ -65,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
     task = options.parse(Duplicates, "peaccel duplicates", __doc__, arguments)
     if (task.above is None) == (task.accept is None):
         raise ValueError("expected exactly one of --above and --accept")
-    check_files([(task.out, SUFFIXES)], inputs_of(task))
+    check_files([(task.out, COLUMNS)], inputs_of(task))
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
     shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids", "skip_bad")}
     inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared))
@@ -84,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
         kept = slice(None) if accept is None else accept(found.scores)
         first, second, scores = found.queries[kept], found.ids[kept], found.scores[kept]
     seconds = perf_counter() - start
-    _write(task.out, dict(zip(PAIR, (inputs.named(first), inputs.named(second), scores), strict=True)))
+    write_columns(task.out, dict(zip(PAIR, (inputs.named(first), inputs.named(second), scores), strict=True)))
     unknown = accept is not None and not accept.score
     by = f" (by {task.accept}, which does not say of which score it is)" if unknown else ""
     size = f"{len(inputs.gallery)} items x {inputs.gallery.dim}"
@@ -99,12 +95,3 @@ def _best_of_each(inputs: SearchInputs, accept: Selection) -> tuple[Any, Any, An
     second, best = ids[rows, place], scores[rows, place]
     kept = np.flatnonzero(accept(best) & (second >= 0))
     return kept, second[kept], best[kept]
-
-
-def _write(path: Path, pairs: dict[str, Any]) -> None:
-    if path.suffix == ".npz":
-        write(path, SUFFIXES, pairs)
-    elif path.suffix == ".parquet":
-        write_table(path, SUFFIXES, pairs)
-    else:
-        write_text(path, SUFFIXES, csv_text([*pairs], [*pairs.values()], DELIMITERS[path.suffix]))
