@@ -690,6 +690,26 @@ def choose_pair_threshold(h):
     return pe.choose_pair_threshold(h.floats(9 * h.n), h.flags(9 * h.n), h.labels(9 * h.n, 99), wrong=0.5), None
 
 
+@of_record("answers_to_check", "AnswersToCheck")
+def answers_to_check(h):
+    return pe.answers_to_check(h.floats(60 * h.n), {}, wrong=0.2, budget=30, groups=h.labels(60 * h.n, 60)).rows, None
+
+
+@call("evaluation.probability")
+def probability(h):
+    confidence, right, clusters = h.floats(h.n), h.flags(h.n), h.labels(h.n)
+
+    def want():
+        (sure,) = wide(confidence)
+        order = np.argsort(sure, kind="stable")
+        for of in np.unique(on_host(clusters)):
+            assert not (np.diff(found[order][on_host(clusters)[order] == of]) < 0).any()  # one class has one regression
+        return found
+
+    found = evaluation.probability(confidence, right, clusters)
+    return found, want
+
+
 @call("evaluation.mean_interval")
 def mean_interval(h):
     x, clusters = h.floats(h.n), h.labels(h.n)
@@ -700,6 +720,13 @@ def mean_interval(h):
 @call("evaluation.simultaneous_intervals")
 def simultaneous_intervals(h):
     return evaluation.simultaneous_intervals(h.floats(h.n, 2), h.labels(h.n)), None
+
+
+@call("evaluation.evaluate_trials")
+def evaluate_trials(h):
+    rows = np.arange(6 * h.n)
+    trials = rows, np.roll(rows, 1), h.labels(6 * h.n, 2)
+    return evaluation.evaluate_trials(h.items(h.pick(CLASSES), 6 * h.n), rows, *trials), None
 
 
 @call("evaluation.evaluate_templates")
@@ -1216,6 +1243,7 @@ USES = {
     "IsotonicProbability": ("labels",),
     "merge": ("queries",),
     "choose_score": ("score", "pairs"),
+    "evaluation.evaluate_trials": ("score", "pairs"),
     "metrics.precision_recall_auc": ("scores",),
 }
 """Arguments of other functions that a call goes through, which its errors may name beside its own."""

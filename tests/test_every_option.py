@@ -175,6 +175,11 @@ def flat(ids=None, metric=faiss.IndexFlatL2):
     return index
 
 
+def means(d):
+    """A first stage of the user's, whose rows an index is not held against."""
+    return d.mu
+
+
 def found(reranker):
     """A ranking, ids and the index's type."""
     return [reranker.search(QUERIES, 4, shortlist=6), reranker.ids, type(reranker.index).__name__]
@@ -242,9 +247,9 @@ RERANKER = [
     Row(indexed, {"factory": "Flat", "first_stage": "surrogate"}, {
         "factory": "HNSW8", "first_stage": "cosine", "score": "llr:prior_var=1"}, of=pe.Gallery.build_index),
     Row(pe.FaissReranker, {"index": flat(), "gallery": GALLERY},
-        {"score": "ppk:rho=0.2", "features": "unit"}, found),
-    Row(pe.FaissReranker, {"index": flat(np.arange(G) + 50), "gallery": GALLERY, "ids": np.arange(G) + 50},
-        {"ids": np.arange(G)[::-1] + 50}, found),
+        {"gallery": pe.Normal(GALLERY.mu, GALLERY.var[::-1]), "score": "ppk:rho=0.2", "features": "unit"}, found),
+    Row(pe.FaissReranker, {"index": flat(np.arange(G) + 50), "gallery": GALLERY, "ids": np.arange(G) + 50,
+                           "features": means}, {"gallery": GALLERY[::-1], "ids": np.arange(G)[::-1] + 50}, found),
     Row(pe.FaissReranker.build, {"gallery": GALLERY, "factory": "Flat"},
         {"factory": "IVF5,Flat", "first_stage": "surrogate", "score": "cosine", "ids": np.arange(G) + 50}, found),
     Row(searched, {"build": "IVF5,Flat", "shortlist": 9},
@@ -288,12 +293,17 @@ MEASURES = [
                             "answerable": FOUND.any(1)},
         {"scores": ANSWERS * 2, "relevant": FOUND & (ANSWERS < 1), "alpha": 0.5, "classes": CLASSES[::-1],
          "answerable": np.ones(60, bool), "of": "all"}),
-    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1}),
+    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1, "by": "eer",
+                                                          "pairs": PAIRS_OF_MANY}),
+    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY, "by": "answered"}, {"wrong": 0.5}),
+    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY, "by": "dcf"}, {"p_target": 0.5}),
     Row(pe.choose_score,
         {"d": pe.Point(MANY.mu), "labels": (OF_MANY, OF_MANY[::-1]), "gallery": pe.Point(MANY.mu[::-1])},
         {"gallery": pe.Point(MANY.mu[::-1] + 1)}),
 ]  # fmt: skip
 
+CHECKED = dict.fromkeys(pe.answers_to_check(QUALITY, wrong=0.2, budget=40).rows.tolist(), True)
+"""Labels of a pilot."""
 EVALUATION = [
     Row(pe.evaluate, {**SIDES, "labels": (Y, Z), "quality": QUALITY[:Q], "novel": NOVEL},
         {"scores": "mls", "k": 2, "metrics": {"own": metrics.average_precision_at_r}, "pairs": PAIRS, "seed": 1,
@@ -304,9 +314,20 @@ EVALUATION = [
         {"templates": 10 * TEMPLATES + np.arange(len(MANY)) % 2, "labels": OF_MANY % 20, "scores": "mls",
          "rule": "mean",
          "pairs": TEMPLATES[[(0, 1), (2, 3), SIBLINGS]], "seed": 1}),
+    Row(evaluation.evaluate_trials, {"d": MANY, "ids": np.arange(len(MANY)), "enrol": PAIRS_OF_MANY[:, 0],
+                                     "test": PAIRS_OF_MANY[:, 1],
+                                     "match": OF_MANY[PAIRS_OF_MANY[:, 0]] == OF_MANY[PAIRS_OF_MANY[:, 1]]},
+        {"scores": "mls", "cohort": MANY[:9], "p_target": 0.3, "seed": 1,
+         "enrolment": {str(i): [str(i), str(i // 2)] for i in range(len(MANY))}}),
+    Row(evaluation.evaluate_trials, {"d": MANY, "ids": np.arange(len(MANY)), "enrol": PAIRS_OF_MANY[:, 0],
+                                     "test": PAIRS_OF_MANY[:, 1],
+                                     "match": OF_MANY[PAIRS_OF_MANY[:, 0]] == OF_MANY[PAIRS_OF_MANY[:, 1]],
+                                     "enrolment": {str(i): [str(i), str(i // 2)] for i in range(len(MANY))}},
+        {"rule": "mean"}),
     Row(pe.choose_threshold, {"queries": MANY[::2], "gallery": MANY[1::2], "labels": (OF_MANY[::2], OF_MANY[1::2]),
                               "novel": SPREAD_MANY, "wrong": 0.6},
-        {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4}),
+        {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4,
+         "per": "query", "groups": OF_MANY[::2] % 9}),
     Row(pe.choose_threshold, {"queries": MANY, "gallery": None, "labels": OF_MANY, "novel": SPREAD_MANY, "fpir": 0.3},
         {"fpir": 0.4, "novel": SPREAD_MANY[:8], "confidence": "margin", "try_centre": True,
          "cohort": pe.Normal(MANY.mu[:9] + 1, MANY.var[:9])}),
@@ -316,6 +337,8 @@ EVALUATION = [
         {"far": 0.4, "seed": 3}),
     Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "p_target": 0.3},
         {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
+    Row(pe.answers_to_check, {"found": QUALITY, "checked": {}, "wrong": 0.2, "budget": 40},
+        {"checked": CHECKED, "wrong": 0.3, "budget": 41, "delta": 0.1, "groups": np.r_[0, :59], "seed": 1}),
     Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
     Row(evaluation.simultaneous_intervals, {"values": np.c_[SURE, QUALITY], "clusters": CLASSES},
@@ -636,6 +659,8 @@ ELSEWHERE = {
     **dict.fromkeys(("answer_confidence kind", "answer_confidence labels"), "tests/fits/test_answer_confidence.py"),
     "read_plda before": "tests/io/test_io_plda.py",
     **dict.fromkeys(("read_distribution skip_bad", "from_arrow skip_bad"), "tests/io/test_distribution_files.py"),
+    "load method": "tests/cli/test_extend.py",
+    "Distribution.cuda device": "tests/distributions/test_distributions.py",
     "train command": "tests/train/test_train_cli.py",
     "FaissReranker.build recall": "tests/retrieval/faiss/test_first_stage_recall.py",
     "reader use": "tests/cli/test_extend.py",

@@ -26,7 +26,10 @@ OPEN = {
 }
 
 # What takes any number of arguments.
-VARIADIC = {"Distribution.to", "LogisticProbability.__call__", "Score.__call__", "fit_match_probability", "io.to_arrow"}
+VARIADIC = {
+    *("Distribution.to", "LogisticProbability.__call__", "LogisticProbability.log_likelihood_ratio", "Score.__call__"),
+    *("fit_match_probability", "io.to_arrow"),
+}
 
 CALLED = ("__init__", "__call__", "__getitem__", "__iter__", "__len__", "__contains__")
 

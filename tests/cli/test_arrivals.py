@@ -137,8 +137,12 @@ def saved(result):
     return written("expected.json")
 
 
+SKIPPED = {"skip_bad"}
+"""The option of `tests/cli/test_tables.py`."""
+
+
 def test_lines_have_every_option_of_evaluate():
-    assert options(BETWEEN, AMONG, *LINES) | {"centre"} == {f.name for f in fields(Evaluate)}
+    assert options(BETWEEN, AMONG, *LINES) | {"centre"} | SKIPPED == {f.name for f in fields(Evaluate)}
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -265,7 +269,7 @@ WHAT_IS_RIGHT = {
 def test_lines_have_every_option_of_choose_threshold():
     targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa", "per", "groups"}
     of_trials = {"trial_list", "ids", "enrolment", "rule"}  # tests/evaluation/test_score_trials.py
-    known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT, *OF_CONFIDENCES) | targets | of_trials | {"strict"}
+    known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT, *OF_CONFIDENCES) | targets | of_trials | {"strict"} | SKIPPED
     assert known == {f.name for f in fields(ChooseThreshold)}
 
 

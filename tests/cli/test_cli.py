@@ -293,7 +293,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --ids c.npy": "c.npy: ids have shape (3, 6) and dtype int64, expected integers or strings (N,)",
     "--candidates c.npy --ids ids.npy": "c.npy: candidates holds ",
     "--index g.faiss --ids ids.npy": "FaissReranker: index returned id ",
-    "--index g.faiss --index-features surrogate": "FaissReranker: features of the queries have shape (3, ",
+    "--index g.faiss --index-features surrogate": "FaissReranker: features of the items have shape (20, ",
     "--index g.faiss --shortlist 0": "mls: shortlist is 0, expected 1 .. ",
     "--candidates c.npy --score llr": "llr: prior_var must be given",
     "--candidates c.npy --score llr --prior none.json": "none.json: no such file",
@@ -311,8 +311,8 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --calibration sided.json --gallery-calibration sided.json": "q.npz: calibrate_variance: fitted",
     "--candidates c.npy --gallery-calibration calibration.json": "--gallery-calibration is given without --calib",
     "--index none.faiss": "none.faiss: no such file",
-    "--index c.npy": "c.npy: is not a FAISS index, or is truncated",
-    "--index cut.faiss": "cut.faiss: is not a FAISS index, or is truncated",
+    "--index c.npy": "c.npy: is not a FAISS index, is truncated, or asks for more memory than its",
+    "--index cut.faiss": "cut.faiss: is not a FAISS index, is truncated, or asks for more memory than its 100 bytes",
     "--index g.faiss --queries narrow.npz": "",
 }
 

@@ -17,7 +17,9 @@ import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
+from peaccel.cli.audit import Audit
 from peaccel.cli.check_answers import CheckAnswers
+from peaccel.cli.check_threshold import CheckThreshold
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
@@ -45,6 +47,8 @@ KINDS = {
     "choose-score": [ChooseScore],
     "choose-threshold": [ChooseThreshold],
     "check-answers": [CheckAnswers],
+    "check-threshold": [CheckThreshold],
+    "audit": [Audit],
     "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
@@ -52,7 +56,7 @@ KINDS = {
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
     "above": "score is this at least",
-    "accept": "pe.learn_then_test",
+    "accept": "hreshold",
     "accumulate": "gradients",
     "backbone": "timm",
     "begin": "start from",
@@ -68,6 +72,7 @@ MEANINGS = {
     "gallery": "gallery",
     "gallery_coords": "gallery was taken",
     "gallery_labels": "gallery's labels",
+    "images": "page shows some",
     "labels": "labels",
     "most": "[Hh]ow many",
     "novel": "without a right item",
@@ -84,15 +89,19 @@ MEANINGS = {
     "query_labels": "queries' labels",
     "quick": "[Ff]ew|seconds",
     "radius": "metres",
+    "ranking": "that 'peaccel search' wrote",
     "relevance": "pairs that are right",
     "resume": "Go on",
     "root": "data set",
     "seed": "[Ss]eed",
     "shortlist": "candidates",
     "strict": "exit code 1",
-    "skip_bad": "images that cannot be read",
+    "skip_bad": "[Ll]eave out",
     "tensorboard": "TensorBoard",
+    "enrolment": "spk2utt",
+    "rule": "pe.fuse",
     "threads": "Threads",
+    "trial_list": "VoxCeleb",
     "weights": "backbone",
     "wrong": "[Tt]he target",
     "workers": "Processes that prepare",
@@ -251,7 +260,7 @@ def test_a_command_writes_where_its_outputs_say_and_nowhere_else(here, capsys, l
         "embed --run h --features features.npy --side captions --out e.npz": "--features are what is embedded, expect",
         "embed --run h --features features.npy --skip-bad --out e.npz": "--features are what is embedded, expect",
         "evaluate --embeddings embeddings.npz --labels labels.npy --prior prior.json --out p": (
-            "--prior is for score llr without a prior of its own, expected llr among --scores"
+            "--prior is for score llr without a prior of its own, got score none"
         ),
         "choose-threshold --embeddings embeddings.npz --labels labels.npy --prior p/accept.json --score llr --out p": (
             "p/accept.json: is also an input"

@@ -127,6 +127,11 @@ CASES = {
         "diagonal",
         nce(llr),
     ),
+    "norm_cosine, learned": (
+        ScoreNCE("norm_cosine", mu=0.3),
+        "isotropic",
+        nce(lambda loss, i, j, mu, extra: (mu[i].norm() * mu[j].norm()).sqrt() * (angle(mu, i, j) - loss.mu)),
+    ),
     "mls nce": (ScoreNCE("mls"), "vmf", nce(lambda loss, *pair: mls("vmf", *pair))),
     "cosine nce": (
         ScoreNCE("cosine", temperature=0.2),
@@ -151,7 +156,8 @@ def items(kind, seed=0):
 def test_value_and_gradients_are_those_of_the_formula(name):
     loss, kind, plain = CASES[name]
     leaves, d = items(kind)
-    inputs = [*leaves[: 1 if name in ("contrastive", "multi-similarity", "cosine nce") else 2], *loss.parameters()]
+    of_means = name in ("contrastive", "multi-similarity", "cosine nce", "norm_cosine, learned")
+    inputs = [*leaves[: 1 if of_means else 2], *loss.parameters()]
     value, expected = loss(d, torch.tensor(LABELS)), plain(loss, *d.arrays)
     assert value.item() == pytest.approx(expected.item(), rel=1e-9)
     found, wanted = (torch.autograd.grad(x, inputs, retain_graph=True) for x in (value, expected))
@@ -262,8 +268,8 @@ def test_anchors_that_tell_have_a_loss_that_keeps_its_digits():
         (lambda: HIB(n=0), "hib: n is 0, expected 1 .. 1024"),
         (lambda: ScoreNCE("lrr"), "did you mean 'llr'"),
         (lambda: ScoreNCE(prior_var=0.0), "ScoreNCE: prior_var is 0.0, expected numbers above 0"),
-        (lambda: ScoreNCE("mls", prior_var=1.0), "ScoreNCE: prior_var is given, which mls does not have"),
-        (lambda: ScoreNCE("mls", prior_mean=1.0), "ScoreNCE: prior_mean is given, which mls does not have"),
+        (lambda: ScoreNCE("mls", prior_var=1.0), "ScoreNCE: prior_var cannot be learned of mls, which has none"),
+        (lambda: ScoreNCE("mls", prior_mean=1.0), "ScoreNCE: prior_mean cannot be learned of mls, which has none"),
         (lambda: ScoreNCE("mls", temperature=0), "ScoreNCE: temperature is 0, expected a number above 0"),
         (lambda: ScoreNCE()(items("isotropic")[1], torch.tensor(LABELS)), "llr: prior_var must be given"),
         (lambda: Contrastive(positive_margin=1.0), "positive_margin is 1.0, negative_margin 1.0, expected 0 <="),

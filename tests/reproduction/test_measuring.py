@@ -38,7 +38,7 @@ def test_the_best_score_and_its_margin_are_of_each_score(rivals):
     rivals, fits = rivals
     (queries, _), (items, _) = normals(2), normals(3)
     found = measuring._of_best(rivals, queries, items)
-    llr = pe.scores.llr(prior_mean=fits.prior.mean, prior_var=fits.prior.var)
+    llr = pe.scores.llr(prior_mean=fits.of_scores["prior"].mean, prior_var=fits.of_scores["prior"].var)
     expected = {
         "cosine": pe.pairwise(queries, items, "cosine"),
         "own": pe.pairwise(queries, items, "mls"),

@@ -519,7 +519,7 @@ def test_the_calibration_of_validation_items_is_applied_to_queries_and_gallery()
     fits = fit(held, labels, None, 0)
     for q, g in measuring.CONDITIONS:
         score, *sides = found[f"{q}/{g} llr calibrated"]
-        assert np.array_equal(score.params["prior_var"], fits.prior.var)
+        assert np.array_equal(score.params["prior_var"], fits.of_scores["prior"].var)
         for side, d in zip(sides, (queries[q], items[g]), strict=True):
             assert np.array_equal(side.mu, d.mu) and np.array_equal(side.var, fits.calibration(d).var)
         for plain in ("cosine", "mls"):

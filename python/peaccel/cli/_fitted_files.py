@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -12,13 +13,13 @@ from numpy.typing import NDArray
 from peaccel import io
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
-from peaccel.fits.records import Calibration, Centre
+from peaccel.fits.records import Calibration, Centre, Prior
 from peaccel.io.distribution_files import items_in_file
 from peaccel.io.fits import fingerprint
 from peaccel.retrieval.adaptive_norm import AdaptiveNorm
-from peaccel.scores import Score
+from peaccel.scores import SCORES, Score
 
-__all__ = ["AppliedFits", "NormFiles", "read_fit"]
+__all__ = ["AppliedFits", "NormFiles", "read_fit", "with_prior"]
 
 F = TypeVar("F")
 
@@ -97,3 +98,15 @@ def read_fit(path: Path, kind: type[F]) -> F:
         found = "shift" if isinstance(fit, float) else type(fit).__name__.lower()
         raise ValueError(f"{path}: is a {found}, expected a {kind.__name__.lower()}")
     return fit
+
+
+def with_prior(named: Sequence[Score], path: Path | None) -> list[Score]:
+    """The scores, with the prior of a file where they lack one; a file that no score needs is refused."""
+    if path is None:
+        return [*named]
+    if not any(score.lacks("prior") for score in named):
+        takers = ", ".join(score.name for score in SCORES.values() if score.lacks("prior"))
+        found = ", ".join(score.label for score in named) or "none"
+        raise ValueError(f"--prior is for score {takers} without a prior of its own, got score {found}")
+    prior = read_fit(path, Prior)
+    return [score.fitted("prior", prior) if score.lacks("prior") else score for score in named]

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
-from peaccel import io, scores
+from peaccel import io
 from peaccel.cli._fitted_files import AppliedFits, read_fit
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
-from peaccel.fits.records import Calibration, Centre, Prior
+from peaccel.fits.records import Calibration, Centre
 from peaccel.io._array_files import read_array
 from peaccel.metrics import Relevance
-from peaccel.scores import Score
 
-__all__ = ["LabelledFiles", "applied", "array", "novel", "scored_by", "sides"]
+__all__ = ["LabelledFiles", "applied", "array", "novel", "read_images", "sides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,17 +143,16 @@ def applied(task: LabelledFiles) -> AppliedFits:
     return AppliedFits((calibration, calibration), centre, plda, task.skip_bad)
 
 
-def scored_by(task: LabelledFiles, name: str) -> Score:
-    """A score by its name, with the task's prior where it takes one."""
-    score = scores.get(name)
-    if task.prior is None:
-        return score
-    prior = read_fit(task.prior, Prior)
-    if score.params.get("prior_var", 0) is not None:
-        return score
-    return score(prior_mean=prior.mean, prior_var=prior.var)
-
-
 def array(path: Path, key: str) -> NDArray[Any]:
     """An array of an .npy file, or under a key."""
     return read_array(path, key)
+
+
+def read_images(path: Path, count: int) -> NDArray[np.float64]:
+    """Images of `count` items, ink in [0, 1], of a file."""
+    pixels = array(path, "images")
+    if pixels.ndim != 3 or len(pixels) != count:
+        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
+    # Resampling moves numbers in [0, 1] a little beyond 1; other dtypes than uint8 may hold 0 to 255, too.
+    of_bytes = pixels.dtype == np.uint8 or pixels.max(initial=0) > 2
+    return np.asarray(pixels / (255 if of_bytes else 1), np.float64)

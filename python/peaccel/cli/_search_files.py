@@ -12,11 +12,11 @@ import numpy as np
 from peaccel import io, scores
 from peaccel._utils.ids import Ids, SortedIds, and_none, are_strings, none_like, there
 from peaccel._utils.table_paths import columns_in
-from peaccel.cli._fitted_files import AppliedFits, NormFiles, read_fit
+from peaccel.cli._fitted_files import AppliedFits, NormFiles, read_fit, with_prior
 from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
-from peaccel.fits.records import Calibration, Centre, Prior, Threshold
+from peaccel.fits.records import Calibration, Centre, Threshold
 from peaccel.retrieval.adaptive_norm import SHORTLIST, AdaptiveNorm
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
@@ -141,11 +141,7 @@ class SearchInputs:
 def read(task: SearchFiles) -> SearchInputs:
     score = scores.named(task.score)  # one that is named is refused before anything is read
     plda = None if task.plda is None else read_fit(task.plda, Plda)
-    if task.prior is not None:
-        prior = read_fit(task.prior, Prior)
-        if score.params.get("prior_var", 0) is not None:
-            raise ValueError(f"--prior is for score llr without a prior of its own, got score {score.label}")
-        score = score(prior_mean=prior.mean, prior_var=prior.var)
+    [score] = with_prior([score], task.prior)
     centre = None if task.centre is None else read_fit(task.centre, Centre)
     fits = AppliedFits(_read_calibrations(task), centre, plda, task.skip_bad)
     files = task.file_of_ids("gallery"), task.file_of_ids("queries") if task.out.suffix in io.LINES else None

@@ -10,8 +10,12 @@ from typing import Any
 from peaccel import io, scores
 from peaccel._utils import options
 from peaccel.cli._outputs import outputs, save_numbers
+from peaccel.cli._shares import share
+from peaccel.cli._trial_files import TrialFiles
 from peaccel.distributions import Distribution
 from peaccel.evaluation.choose_score import ITEMS, Fits, RankedScore, choose_score, fit_all
+from peaccel.evaluation.criteria import By
+from peaccel.evaluation.pair_rates import P_TARGET
 
 __all__ = ["ChooseScore", "main"]
 
@@ -20,7 +24,7 @@ FITS = "prior", "calibration", "centre", "plda"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseScore:
+class ChooseScore(TrialFiles):
     """Labelled data to choose a score on, and output."""
 
     embeddings: Path | None = None
@@ -41,6 +45,14 @@ class ChooseScore:
     """A folder that receives choice.json, report.html, and, fitted to all items, for 'peaccel search': prior.json of
     Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points; made if
     missing."""
+    by: By = "recall"
+    """The number that scores are compared by. recall: Recall@1. eer: equal error rate of verification pairs, drawn or,
+    with --trial-list, --ids and --labels, those of the list. dcf: their least detection cost at --p-target. answered:
+    the largest share of queries that can be answered with a share --wrong of wrong answers."""
+    wrong: str = "5%"
+    """The target of --by answered: the share of accepted answers that may be wrong."""
+    p_target: float = P_TARGET
+    """Prior probability of a right pair, for --by dcf (minDCF)."""
     draws: bool = False
     """Rank scores that draw, too."""
     items: int = ITEMS
@@ -52,22 +64,37 @@ class ChooseScore:
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(ChooseScore, "peaccel choose-score", __doc__, arguments)
+    named = task.read_trials("embeddings", "labels")
+    if named is not None and task.by not in ("eer", "dcf"):
+        raise ValueError(f"--trial-list is for --by eer or dcf, got {task.by}")
     d, labels, gallery = _read(task)
     names = "choice.json", "report.html", *(f"{name}.json" for name in FITS)
     numbers, page, *files = outputs(task.out, task, *names)
-    found = choose_score(d, labels, gallery=gallery, draws=task.draws, items=task.items, progress=True, seed=task.seed)
+    found = choose_score(
+        d,
+        labels,
+        gallery=gallery,
+        by=task.by,
+        pairs=None if named is None else named.rows(),
+        wrong=float(share("wrong", task.wrong)),
+        p_target=task.p_target,
+        draws=task.draws,
+        items=task.items,
+        progress=True,
+        seed=task.seed,
+    )
     fits = fit_all(d, labels, gallery, task.seed)
     best, paths = found.best, dict(zip(FITS, files, strict=True))
-    kept: dict[str, Any] = {"prior": fits.prior, "calibration": fits.calibration, "plda": fits.plda}
+    kept: dict[str, Any] = {**fits.of_scores, "calibration": fits.calibration, "plda": fits.plda}
     kept["centre"] = fits.whitening if best.form == "whitened" else fits.centre
     print(found)
-    save_numbers(numbers, found, {path: kept[name] is not None for name, path in paths.items()})
+    save_numbers(numbers, found, {path: kept.get(name) is not None for name, path in paths.items()})
     from peaccel._utils import report
     from peaccel.evaluation.pages import choice
 
     report.write(page, "Choice of a score", choice(found))
     for name, path in paths.items():
-        if (fit := kept[name]) is not None:
+        if (fit := kept.get(name)) is not None:
             io.write_fit(path, fit)
     print(f"\n-> {page}")
     print(f"\npeaccel search {_flags(best, fits, paths, gallery is not None)} --gallery ... --queries ... --out ...")
@@ -97,10 +124,12 @@ def _flags(best: RankedScore, fits: Fits, paths: dict[str, Path], two_sides: boo
     }
     score, names = scores.get(best.score), of_form.get(best.form, [])
     flags = [] if best.form == "PLDA" else ["--score", score.name]
-    if best.form == "calibrated" and "mu" in score.params:
-        flags[1] += f":mu={fits.shift!r}"
-    if best.form != "PLDA" and "prior_var" in score.params and fits.prior is not None:
-        flags += ["--prior", str(paths["prior"])]
+    if best.form == "calibrated":
+        for kind in sorted({x.kind for x in score.fits.values()} & {*fits.of_scores}):
+            if kind in paths:
+                flags += [f"--{kind}", str(paths[kind])]
+            else:
+                flags[1] = scores.spelled(score.fitted(kind, fits.of_scores[kind]))
     for name in names:
         flags += [f"--{name}", str(paths[name])]
     return " ".join([*flags, *(["--normalise adaptive --cohort ..."] if best.form == "S-norm" else [])])

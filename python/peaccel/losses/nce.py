@@ -34,26 +34,25 @@ class ScoreNCE(Loss[Distribution]):
     score
         A name or `Score` that takes d with itself: "llr", "mls" (von Mises-Fisher: llr is mls and a constant, which the
         softmax drops), "cosine", ...
-    prior_var
-        For llr, the start of the variance of the positions of identities, > 0, a number or [D], one per dimension. Its
-        log is learned. `pe.fit_prior(d, labels)` estimates it.
-    prior_mean
-        For llr, None, which is 0, or the start, a number or [D], of a mean that is learned.
     temperature
         > 0; 1 is that of a likelihood.
+    **start
+        By name the start of each parameter of the score that is learned, a number or [D]. Of llr these are prior_var,
+        > 0, of which the log is learned, and prior_mean; `pe.fit_prior(d, labels)` estimates both. Of norm_cosine it
+        is mu. None, or a parameter that is not named, stays as the score has it.
 
     Attributes
     ----------
-    log_prior_var, prior_mean
-        Parameters, or None.
+    log_prior_var, prior_mean, mu
+        Those that are learned.
 
     Raises
     ------
     TypeError
         The score does not take d.
     ValueError
-        No two labels are equal, or all are; prior_var or temperature not above 0; a prior for another score than llr,
-        or llr of normals without one.
+        No two labels are equal, or all are; prior_var or temperature not above 0; a parameter that the score does not
+        have, or that nothing is fitted for; llr of normals without a prior.
 
     Notes
     -----
@@ -73,40 +72,54 @@ class ScoreNCE(Loss[Distribution]):
     """
 
     across = True
-    log_prior_var: nn.Parameter | None
-    prior_mean: nn.Parameter | None
 
     def __init__(
         self,
         score: str | Score = "llr",
         *,
-        prior_var: float | Tensor | None = None,
-        prior_mean: float | Tensor | None = None,
         temperature: float = 1.0,
+        **start: float | Tensor | None,
     ) -> None:
         super().__init__()
         self.score = scores.get(score)
         if not temperature > 0:
             raise ValueError(f"ScoreNCE: temperature is {temperature}, expected a number above 0")
         self.temperature = temperature
-        start = {"prior_var": prior_var, "prior_mean": prior_mean}
         for name, value in start.items():
-            if value is not None and name not in self.score.params:
-                raise ValueError(f"ScoreNCE: {name} is given, which {self.score.name} does not have")
-        prior = {name: None if x is None else torch.as_tensor(x, dtype=torch.float32) for name, x in start.items()}
-        var, mean = prior.values()
-        if var is not None and not var.is_meta and not (var > 0).all():
-            raise ValueError(f"ScoreNCE: prior_var is {prior_var}, expected numbers above 0")
-        self.log_prior_var = None if var is None else nn.Parameter(var.log())
-        self.prior_mean = None if mean is None else nn.Parameter(mean.clone())
+            if value is not None and name not in self.score.fits:
+                found = ", ".join(self.score.fits) or "none"
+                raise ValueError(f"ScoreNCE: {name} cannot be learned of {self.score.name}, which has {found}")
+        for name, fit in self.score.fits.items():
+            value = start.get(name)
+            x = None if value is None else torch.as_tensor(value, dtype=torch.float32)
+            if x is not None and fit.positive:
+                if not x.is_meta and not (x > 0).all():
+                    raise ValueError(f"ScoreNCE: {name} is {value}, expected numbers above 0")
+                x = x.log()
+            self.register_parameter(self._key(name), None if x is None else nn.Parameter(x.clone()))
+
+    def _key(self, name: str) -> str:
+        """The name under which a parameter of the score is learned."""
+        return f"log_{name}" if self.score.fits[name].positive else name
+
+    def learned_score(self) -> Score:
+        """The score with the parameters as learned so far, of which it can be differentiated."""
+        learned = {name: x for name in self.score.fits if (x := self._parameters.get(self._key(name))) is not None}
+        values = {name: x.exp() if self.score.fits[name].positive else x for name, x in learned.items()}
+        return self.score(**values) if values else self.score
+
+    @torch.no_grad()
+    def restart(self, **values: float | Tensor) -> None:
+        """Set parameters that are learned, such as by a prior that was fitted to items."""
+        for name, value in values.items():
+            parameter = self._parameters[self._key(name)]
+            assert parameter is not None
+            x = torch.as_tensor(value)
+            parameter.copy_(x.log() if self.score.fits[name].positive else x)
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         rows, counted = others_of_classes("ScoreNCE", labels)
-        score = self.score
-        if self.log_prior_var is not None:
-            score = score(prior_var=self.log_prior_var.exp())
-        if self.prior_mean is not None:
-            score = score(prior_mean=self.prior_mean)
+        score = self.learned_score()
         if "seed" in score.params:
             score = score(seed=seed)
         logits = retrieval.pairwise(d, d, score)

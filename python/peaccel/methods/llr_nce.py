@@ -59,15 +59,11 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def start(batches: Iterable[Batch]) -> None:
         fitted = init_scale_within_classes(head, dim, features_of, batches)
         if prior:
-            assert nce.log_prior_var is not None and nce.prior_mean is not None
-            nce.log_prior_var.copy_(torch.as_tensor(fitted.var).clamp(min=1e-6).log())
-            nce.prior_mean.copy_(fitted.mean)
+            nce.restart(prior_var=torch.as_tensor(fitted.var).clamp(min=1e-6), prior_mean=fitted.mean)
 
     def score(_: object, __: object) -> scores.Score:
-        if not prior:
-            return scores.get(settings.score)
-        assert nce.log_prior_var is not None and nce.prior_mean is not None
-        return scores.llr(prior_var=_array(nce.log_prior_var.exp()), prior_mean=_array(nce.prior_mean))
+        learned = nce.learned_score()
+        return learned(**{name: _array(x) for name, x in learned.params.items() if isinstance(x, Tensor)})
 
     groups = (Group((head.uncertainty, nce)),) if alone else (Group((backbone, head, nce)),)
     stages = (

@@ -343,8 +343,8 @@ def norms(rows: Array) -> Array:
 
 
 def panels(op: PairOp, rows: Array) -> list[Array]:
-    """What a search by products reads of a gallery [G, D]: squared norms and, of float32, rows in float16 and factors
-    of their products; of scores of distances, less a mean."""
+    """Arrays that a search by products reads of a gallery [G, D]: squared norms and, of float32, rows in float16 and
+    factors of their products; of scores of distances, less a mean."""
     torch: Any = sys.modules["torch"]
     like = rows if op.by_distance else None
     return [norms(rows)] if rows.dtype != torch.float32 else _narrowed(rows, torch.float16, like)
@@ -476,7 +476,7 @@ class _AllDraws:
         self.op, self.inputs, self.made, self.per_item = op, inputs, made, per_item
         mu = inputs.mu1, inputs.mu2
         self.z = [x[None] if z is None else z for x, z in zip(mu, made, strict=True)]
-        # What is multiplied: draws; of densities with K y of each class, and their squares with the diagonal of K^2.
+        # The factors: draws; of densities with K y of each class, and their squares with the diagonal of K^2.
         self.left, self.right = [self.z[0]], [self.z[1]]
         self.norms: list[Array] = []
         if op.compares == "distances":

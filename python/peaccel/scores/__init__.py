@@ -13,12 +13,12 @@ import numpy as np
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
 from peaccel.scores import densities, distances, sampled
-from peaccel.scores._score import INTEGERS, KNOWN, Pair, Score
+from peaccel.scores._score import INTEGERS, KNOWN, Fitted, Pair, Score
 from peaccel.scores.densities import *  # noqa: F403  (a score is named in its file alone)
 from peaccel.scores.distances import *  # noqa: F403  (a score is named in its file alone)
 from peaccel.scores.sampled import *  # noqa: F403  (a score is named in its file alone)
 
-__all__ = ["SCORES", "Pair", "Score", "get", "spelled"]
+__all__ = ["SCORES", "Fitted", "Pair", "Score", "get", "spelled"]
 __all__ += densities.__all__
 __all__ += distances.__all__
 __all__ += sampled.__all__

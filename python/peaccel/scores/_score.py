@@ -23,6 +23,7 @@ __all__ = [
     "SCALAR",
     "ByWord",
     "Choice",
+    "Fitted",
     "KernelInputs",
     "Kinds",
     "Pair",
@@ -75,6 +76,17 @@ class Pair:
     weighted: Weighted | None = None
 
 
+class Fitted(NamedTuple):
+    """The fit that gives a parameter its value."""
+
+    kind: str
+    """The kind of the fit, as files of fits name it, such as "prior"."""
+    part: str | None = None
+    """The attribute of the fit that is the value; None where the fit is a number."""
+    positive: bool = False
+    """Whether the value is above 0, so that losses learn its logarithm."""
+
+
 @dataclass(frozen=True)
 class ByWord:
     """A choice of the pair by a parameter that is a word."""
@@ -109,6 +121,8 @@ class Score:
         must be given, or, of a seed, drawn at every call, as from a generator.
     choices
         Parameter -> the words it takes.
+    fits
+        Parameter -> the fit to labelled items that gives its value; losses can learn these parameters.
 
     Examples
     --------
@@ -122,6 +136,7 @@ class Score:
     pairs: Mapping[Kinds, Choice]
     params: Params = field(default_factory=dict)
     choices: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    fits: Mapping[str, Fitted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__doc__", self.doc)
@@ -140,6 +155,15 @@ class Score:
             elif not (value is None or is_torch(value) or _numeric(value)):
                 raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
         return replace(self, params={**self.params, **params})
+
+    def fitted(self, kind: str, fit: Any) -> Score:
+        """A copy with the parameters that a fit of this kind gives; the score itself where it has none of them."""
+        found = {name: getattr(fit, x.part) if x.part else fit for name, x in self.fits.items() if x.kind == kind}
+        return self(**found) if found else self
+
+    def lacks(self, kind: str) -> bool:
+        """Whether a parameter has no value that a fit of this kind gives."""
+        return any(x.kind == kind and self.params[name] is None for name, x in self.fits.items())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Score):

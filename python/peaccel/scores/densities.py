@@ -15,6 +15,7 @@ from peaccel.scores._score import (
     ISOTROPIC,
     SCALAR,
     Choice,
+    Fitted,
     Kinds,
     Pair,
     Params,
@@ -199,6 +200,7 @@ llr = Score(
         ("vmf", "vmf"): Pair(dot_scores.mls_vmf, vmf, vmf, _uniform_prior),
     },
     {"prior_var": None, "prior_mean": 0.0},
+    fits={"prior_var": Fitted("prior", "var", positive=True), "prior_mean": Fitted("prior", "mean")},
 )
 
 

@@ -28,6 +28,7 @@ from peaccel.scores._score import (
     SCALAR,
     ByWord,
     Choice,
+    Fitted,
     KernelInputs,
     Pair,
     Params,
@@ -232,6 +233,7 @@ scale_cosine = Score(
     {("scaled", "scaled"): _weighted(root_scale, scale, _scale_shift)},
     _SIDES,
     {"sides": ("both", "query")},
+    {"mu": Fitted("shift")},
 )
 
 norm_cosine = Score(
@@ -257,4 +259,5 @@ norm_cosine = Score(
     every(EUCLIDEAN, _weighted(root_norm, norm, _norm_shift)),
     _SIDES,
     {"sides": ("both", "query")},
+    {"mu": Fitted("shift")},
 )
