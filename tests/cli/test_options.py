@@ -22,8 +22,8 @@ from peaccel.cli.check_answers import CheckAnswers
 from peaccel.cli.check_threshold import CheckThreshold
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
-from peaccel.cli.demo import DemoSettings
 from peaccel.cli.cluster import Cluster
+from peaccel.cli.demo import DemoSettings
 from peaccel.cli.duplicates import Duplicates
 from peaccel.cli.evaluate import Evaluate
 from peaccel.cli.fit_head import HEADS, HeadFiles
