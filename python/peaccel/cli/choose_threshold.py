@@ -6,7 +6,7 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from peaccel import io, metrics, scores
 from peaccel._utils import options
-from peaccel.cli._fitted_files import NormFiles, read_fit, with_prior
-from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, sides
+from peaccel.cli._fitted_files import read_fit, with_prior
+from peaccel.cli._labelled_files import WAYS, LabelledFiles, novel, sides
+from peaccel.cli._option_groups import FitFiles, NormFiles, dashed
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._shares import share
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
@@ -135,7 +136,7 @@ def _with_fits(task: ChooseThreshold, found: ThresholdChoice) -> Selection | Fal
     assert found.accept is not None
     if found.of_pairs:
         return found.accept
-    fits = applied(task)
+    fits = task.applied()
     return replace(found.accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
 
 
@@ -164,7 +165,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
         novel_labels=classes,
         confidence=task.confidence,
         try_centre=task.try_centre,
-        cohort=None if task.cohort is None else applied(task).of_gallery(task.cohort),
+        cohort=None if task.cohort is None else task.applied().of_gallery(task.cohort),
         seed=task.seed,
     )
 
@@ -197,24 +198,24 @@ def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> 
 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
-    others = ("prior", "calibration", "centre", "plda", "cohort", "novel", "novel_labels", *OF_TRIALS)
-    beside = named_options(task) | {name for name in others if getattr(task, name) is not None}
+    others = (*(f.name for f in fields(FitFiles)), "cohort", "novel", "novel_labels", *OF_TRIALS)
+    beside = task.named(WAYS) | {name for name in others if getattr(task, name)}
     if beside or task.score != ChooseThreshold.score:
-        names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside or {"score"}))
+        names = dashed(sorted(beside or {"score"}))
         raise ValueError(f"--pairs are scored already and stand alone, found {names} beside it")
     return io.read_scored_pairs(path)
 
 
 def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.int64]]:
     """The pairs of a trial list, scored by names, and the speakers of both sides."""
-    if named_options(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
-        found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(named_options(task))) or "none"
+    if task.named(WAYS) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
+        found = dashed(sorted(task.named(WAYS))) or "none"
         raise ValueError(f"--trial-list needs --embeddings and --ids, and no labels; found {found}")
     if task.novel is not None or task.novel_labels is not None:
         raise ValueError("--novel is of searches, not of --trial-list")
     if task.rule is not None and task.enrolment is None:
         raise ValueError("--rule is of --enrolment, which is not given")
-    trials, fits = io.read_trials(task.trial_list), applied(task)
+    trials, fits = io.read_trials(task.trial_list), task.applied()
     scored = score_trials(
         fits.of_gallery(task.embeddings),
         io.read_ids(task.ids),
@@ -233,9 +234,9 @@ def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     if task.pairs is not None or task.trial_list is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
     flags = [] if task.plda is not None else ["--score", task.score]
-    for name in ("prior", "calibration", "centre", "plda", "normalise", "cohort"):
+    for name in (f.name for f in fields(NormFiles) if f.name != "skip_bad"):
         if (value := getattr(task, name)) is not None:
-            flags += [f"--{name}", str(value)]
+            flags += [dashed([name]), str(value)]
     plain = found.confidence == "score" and found.centre is None and task.centre is None and task.cohort is None
     if task.embeddings is not None and plain:
         line = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from peaccel import io
 from peaccel._utils.options import parse
-from peaccel.cli._fitted_files import with_prior
+from peaccel.cli._fitted_files import read_fit, with_prior
 from peaccel.cli._labelled_files import LabelledFiles, array, novel, sides
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.distributions import Point
@@ -21,7 +21,8 @@ from peaccel.evaluation.columns import explained
 from peaccel.evaluation.evaluate import evaluate
 from peaccel.evaluation.pair_rates import P_TARGET
 from peaccel.evaluation.templates import TemplateResult, evaluate_templates
-from peaccel.scores import get
+from peaccel.fits.plda import Plda
+from peaccel.scores import Score, get
 
 __all__ = ["Evaluate", "main"]
 
@@ -71,8 +72,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = sides(task)
     numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
-    named = with_prior([get(name) for name in _names(task.scores)] if task.scores is not None else [], task.prior)
-    scores = as_scores("evaluate", named or None, (queries.kind, (queries if gallery is None else gallery).kind))
+    scores = _scores(task, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):
         raise ValueError("--gallery-images needs --images and --gallery; what is in --embeddings has --images alone")
@@ -120,6 +120,14 @@ def main(arguments: Sequence[str]) -> None:
         shown.append(retrievals(queries, gallery, truth, both, pictures, task.seed))
     report.write(page, "Evaluation", shown)
     print(f"\n-> {page}")
+
+
+def _scores(task: Evaluate, kinds: tuple[str, str]) -> list[Score]:
+    """The scores that are named, with the prior where they lack one; by default that of the model, if there is one."""
+    named = with_prior([get(name) for name in _names(task.scores)] if task.scores is not None else [], task.prior)
+    if not named and task.plda is not None:
+        return [read_fit(task.plda, Plda).score]
+    return as_scores("evaluate", named or None, kinds)
 
 
 def _images(path: Path, count: int) -> NDArray[np.float64]:
