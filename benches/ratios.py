@@ -23,7 +23,7 @@ from benches.table import Row, machine, show
 # The file in rows/ of each group.
 TABLES: dict[str, dict[str, str]] = {
     "peers": {
-        **dict.fromkeys(("rerank", "search", "plda", "prune"), "retrieval"),
+        **dict.fromkeys(("rerank", "search", "codes", "plda", "prune"), "retrieval"),
         "main_job": "main_job",
         **dict.fromkeys(("log_ive", "samplers"), "special"),
         "training": "training",

@@ -56,6 +56,14 @@ constexpr int TABLE_PIECES = 1664;
 constexpr int TABLE_BYTES = 32768;
 // Threads of a block that draws, or compares draws.
 constexpr int SAMPLER_THREADS = 128;
+// Blocks that draw in float32 and fit on a multiprocessor: registers are dealt out for so many, and launches have no more.
+constexpr int SAMPLE_BLOCKS_F32 = 8;
+// In float64.
+constexpr int SAMPLE_BLOCKS_F64 = 6;
+// Of those that take gradients through draws in float32.
+constexpr int GRADIENT_BLOCKS_F32 = 5;
+// In float64.
+constexpr int GRADIENT_BLOCKS_F64 = 4;
 // float32 normals that a block of random words gives.
 constexpr int NORMALS_F32 = 4;
 // Blocks of random words whose float32 normals are interleaved.

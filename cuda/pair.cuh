@@ -38,8 +38,7 @@ __device__ inline bool has_digits(X square, X both) {
     return (square >= X(NEAR_ROWS) * both + X(TINY)) & (square - square == 0);
 }
 
-// Functions of a von Mises-Fisher item's concentration alone: H, A and A' of formulas/vmf.cuh. Those that the kernel
-// does not use are 0.
+// Functions of a von Mises-Fisher item's concentration alone: H, A and A' of formulas/vmf.cuh. Those that the kernel does not use are 0.
 struct PerItem {
     double h, a, a_derivative;
 };

@@ -8,8 +8,7 @@
 __device__ inline int lane() { return threadIdx.x % WARP; }
 __device__ inline int warp() { return threadIdx.x / WARP; }
 
-// Returns to all lanes of a warp the sum of their x. It is added up by one tree, so that its bits are those of every
-// kernel.
+// Returns to all lanes of a warp the sum of their x. It is added up by one tree, so that its bits are those of every kernel.
 template <typename T>
 __device__ inline T warp_sum(T x) {
     for (int mask = WARP / 2; mask > 0; mask /= 2) x += __shfl_xor_sync(FULL, x, mask);
@@ -43,9 +42,8 @@ struct Greatest {
     __device__ T operator()(T x, T y) const { return y > x ? y : x; }
 };
 
-// Combines N numbers of each lane over the lanes of a warp, N a power of two, and returns number l / (32 / N) to lane
-// l. In each of the first steps a lane sends half of its numbers to another lane; the tree is that of warp_sum,
-// whatever N.
+// Combines N numbers of each lane over the lanes of a warp, N a power of two, and returns number l / (32 / N) to lane l. In each of the
+// first steps a lane sends half of its numbers to another lane; the tree is that of warp_sum, whatever N.
 template <typename Operation, int N, typename T>
 __device__ inline T combined(const T (&x)[N], Operation operation, int mask = WARP / 2) {
     if constexpr (N > 1) {

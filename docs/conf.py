@@ -14,6 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import peaccel
+from peaccel._utils.words import WORDS
 
 project = "peaccel"
 author = copyright = "The peaccel authors"
@@ -149,10 +150,21 @@ def overloads(
     return f"\n{obj.__name__}".join(shown), returns
 
 
+def words(app: Sphinx, page: str, source: list[str]) -> None:
+    """Write the table of the field's words into its page, as a glossary, whose terms the search finds first."""
+    if page == "words":
+        places: dict[str, list[str]] = {}
+        for word, place in WORDS.items():
+            places.setdefault(re.sub(r"peaccel(\.\w+)+", r"{py:obj}`\g<0>`", place), []).append(word)
+        entries = ("\n".join((*terms, f"  {place}\n")) for place, terms in places.items())
+        source[0] = re.sub(r"<!--.*-->", lambda _: "\n".join(("```{glossary}", *entries, "```")), source[0])
+
+
 def setup(app: Sphinx) -> None:
     """Add what Sphinx asks for names that it does not find, and what it reads docstrings by."""
     if html_extra_path:
         app.tags.add("benchmarks")
+    app.connect("source-read", words)
     app.connect("missing-reference", resolve)
     app.connect("autodoc-process-docstring", escape, priority=400)
     app.connect("autodoc-process-signature", overloads)

@@ -20,7 +20,7 @@ from reproduction.claims import (
     differences,
     read_claims,
 )
-from reproduction.failures import kept, rates
+from reproduction.failures import failed, kept, rates
 from reproduction.figures import figures, forest
 from reproduction.hedging import PICTURE
 from reproduction.ledger import Record
@@ -60,6 +60,8 @@ PURPOSES = (
     Purpose("verify: TAR at FAR 0.1 %", {name: f"numbers.tar.{key}" for name, key in PAIRS.items()}),
 )
 
+LOST = ("8cf9b8a", "7d41dbc")
+"""Commits that trained and are in no history."""
 STEADY = 4
 """Rows that are named by the worst of their settings."""
 NAMED = 1
@@ -213,7 +215,12 @@ def _in_short(by_claim: Mapping[int, Mapping[Task, str]]) -> str:
         half = [str(n) for n, of in sorted(decided.items()) if any(of) and not all(of)]
         found += [f"{', '.join(whole)} {word}"] * bool(whole)
         found += [f"{', '.join(half)} {word} on one of two data sets"] * bool(half)
-    return f"In short: {'; '.join([*found, 'all others are not decided'])}."
+    replaced = ", ".join(str(claim.number) for claim in read_claims() if claim.instead)
+    found.append(f"{replaced} were replaced by what the table says")
+    return (
+        f"In short: {'; '.join(found)}. All others in this table are not decided. Of claim 30 see "
+        "[novel inputs](kanji.md#novel-inputs)."
+    )
 
 
 def _word(decision: Decision, searched: Decision, overlapping: Decision, drawn: Decision) -> str:
@@ -324,15 +331,23 @@ def _defects() -> Iterator[str]:
 
 def _failures(records: Records) -> Iterator[str]:
     yield "## What failed"
-    trained, failed = 0, Counter[str]()
+    trained, failures = 0, Counter[str]()
     for rate in rates(records):
         trained += rate.trained
-        failed[rate.name] += rate.failed
-    worst = "".join(f", {count} of them {name}" for name, count in failed.most_common(1) if count)
+        failures[rate.name] += rate.failed
+    worst = "".join(f", {count} of them {name}" for name, count in failures.most_common(1) if count)
     yield (
-        f"By the rule of [claims](claims.md), {failed.total()} of {trained} first trainings failed{worst}: "
-        f"[failures.csv]({FOLDER}/failures.csv)."
+        f"By the rule of [claims](claims.md), {failures.total()} of {trained} first trainings failed{worst}: "
+        f"[failures.csv]({FOLDER}/failures.csv). {_searches(records)}The page of [kanji](kanji.md) and HIB's task have "
+        "no such line."
     )
+
+
+def _searches(records: Records) -> str:
+    """How many trials of settings fell below the line of failures."""
+    outcomes = [failed(records, cell) for cell in records if cell.trial is not None]
+    known = [bad for bad in outcomes if bad is not None]
+    return f"So did {sum(known)} of {len(known)} trials of settings. " if known else ""
 
 
 def _limits() -> Iterator[str]:
@@ -353,7 +368,9 @@ def _run(records: Records, of: int, lines: int) -> Iterator[str]:
         yield f"Nothing yet, of {of} trainings."
         return
     seconds = [record["seconds"] for record in records.values()]
-    commits = dict.fromkeys(str(record["commit"])[:7] for record in records.values())
+    commits = Counter(str(record["commit"])[:7] for record in records.values())
+    lost = sum(commits[name] for name in LOST)
+    unknown = f"; {', '.join(LOST)}, of {lost} trainings of garments, are in no history" if lost else ""
     machines = dict.fromkeys(record["machine"] for record in records.values())
     tried = sum(cell.trial is not None for cell in records)
     retried = sum(cell.attempt for cell in records)
@@ -361,7 +378,7 @@ def _run(records: Records, of: int, lines: int) -> Iterator[str]:
         f"{len(records)} of {of} trainings, {tried} of them trials of settings and {retried} retries; "
         f"{sum(seconds) / 3600:.1f} hours of one thread, {np.median(seconds):.0f} s the median, {max(seconds):.0f} s "
         f"the longest. {lines - len(records)} of {lines} lines of the ledger are superseded by later ones. Commits "
-        f"{', '.join(commits)}. Machines: {'; '.join(machines)}."
+        f"{', '.join(commits)}{unknown}. Machines: {'; '.join(machines)}."
     )
 
 

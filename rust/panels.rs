@@ -4,6 +4,7 @@
 //! registers while `d` runs once over both. A sum adds one fused multiply-add per dimension to what it starts with, so with
 //! unit roundoff u an inner product errs by at most `(D u + O(u^2)) (|a| |b| + |start|)`.
 
+use crate::coded_panels::CodedPanels;
 #[cfg(doc)]
 use crate::rows::ROWS_FIRST;
 use crate::rows::{Square, ROWS};
@@ -20,6 +21,8 @@ pub struct Packed<'a, T> {
     pub norms: &'a [T],
     /// The row at each position, sorted by uncertainty, NaN last [G].
     pub order: &'a [i64],
+    /// The codes of the rows in that order, if there are any.
+    pub coded: Option<CodedPanels<'a>>,
 }
 
 /// The number of rows, rounded up to whole pairs of panels.

@@ -15,6 +15,7 @@ use crate::error::Error;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::sync::OnceLock;
 
+pub mod bytes;
 mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;

@@ -722,6 +722,13 @@ def simultaneous_intervals(h):
     return evaluation.simultaneous_intervals(h.floats(h.n, 2), h.labels(h.n)), None
 
 
+@call("evaluation.evaluate_trials")
+def evaluate_trials(h):
+    rows = np.arange(6 * h.n)
+    trials = rows, np.roll(rows, 1), h.labels(6 * h.n, 2)
+    return evaluation.evaluate_trials(h.items(h.pick(CLASSES), 6 * h.n), rows, *trials), None
+
+
 @call("evaluation.evaluate_templates")
 def evaluate_templates(h):
     labels = h.labels(6 * h.n)
@@ -1236,6 +1243,7 @@ USES = {
     "IsotonicProbability": ("labels",),
     "merge": ("queries",),
     "choose_score": ("score", "pairs"),
+    "evaluation.evaluate_trials": ("score", "pairs"),
     "metrics.precision_recall_auc": ("scores",),
 }
 """Arguments of other functions that a call goes through, which its errors may name beside its own."""

@@ -337,6 +337,13 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
     plan = pe.answers_to_check(d.mu[:, 0], {0: True})
     assert_type(plan, pe.AnswersToCheck)
     assert_type(plan.accept, pe.Selection | None)
+    if plan.accept is not None:
+        monitor = pe.PromiseMonitor(plan.accept, pe.search(d, d, k=2))
+        monitor.audit([True, False])
+        monitor.traffic({"score": d.mu[:, 0]})
+        assert_type(monitor.state(), pe.WatchedPromise)
+        assert_type(monitor.audits_per_week(0.06), int)
+    assert_type(pe.audit(d, labels), pe.GalleryAudit)
     ids = pe.search(d, d, k=10).ids
     assert_type(pe.metrics.recall_at_k(ids, labels), float)
     assert_type(pe.metrics.hit_at_k(ids, labels), NDArray[np.float64])

@@ -3,7 +3,7 @@
 #   front         every command, as a user calls it, on the GPU that it finds; needs the packages of the extra [train] too
 #   correctness   tests/cuda/test_cuda.py and test_graphs.py
 #   figures       benches/gpu.py
-#   sanitize      compute-sanitizer's memcheck and racecheck on those tests that are small enough
+#   sanitize      compute-sanitizer's memcheck, racecheck, synccheck and initcheck on those tests that are small enough
 #   all           front, correctness and figures, in less than eight minutes; a step whose log says that it ended is left out
 #
 # Needs python with torch, numpy and pytest; no network, no Rust. The wheel is put beside the present torch, in a folder of its
@@ -94,8 +94,8 @@ sanitize)
     # Without errors of the driver's functions: they become exceptions, but for the search of the image that has a kernel.
     sanitizer=(compute-sanitizer --report-api-errors no --error-exitcode 1)
     few='float32 and (mls or hib)'
-    for tool in memcheck racecheck; do
-        for tests in order_of_ties out_of_range draws in_small 48_kb "every_verb and $few" "test_gradients and $few"; do
+    for tool in memcheck racecheck synccheck initcheck; do
+        for tests in no_draws order_of_ties out_of_range draws in_small 48_kb "every_verb and $few" "test_gradients and $few"; do
             start 200 "$tool: $tests" "${sanitizer[@]}" --tool "$tool" "${pytest[@]}" tests/cuda/test_cuda.py -k "$tests"
         done
     done

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benches.data import candidates, clusters, distribution, doubled, fields, items, pe
+from benches.data import DIM, candidates, clusters, distribution, doubled, fields, items, pe
 from benches.peers import (
     CASES,
     CHECKED,
@@ -33,6 +35,7 @@ K = 10
 FLAT, SCIPY = "faiss IndexFlatIP at its best", "numpy and scipy"
 COMPILED, EAGER, BY_ID = "torch.compile", "torch eager", "faiss inner products by id"
 MLS, PREPARED, RAW = "peaccel mls, prepared", "peaccel, prepared", "peaccel, raw arrays"
+BY_CODES, NO_CODES = "peaccel mls, by codes", "peaccel mls, prune=never"
 CODES, HALF = "peaccel, with codes", "peaccel, prepared in float16"
 LAYOUTS: dict[str, dict[str, Any]] = {PREPARED: {}, CODES: {"codes": True}, HALF: {"dtype": "float16"}}
 READ = {CODES: 1 / 4, HALF: 1 / 2}  # of the bytes of float32
@@ -160,6 +163,34 @@ def by_products(rows: int, dim: int) -> Iterator[Row]:
         add: Side(partial(flat_index, g[0]), work=size),
     }
     yield Row(f"prepare isotropic mls, {rows:,} x {dim}", sides, rate="GB/s")
+
+
+def codes(quick: bool) -> Iterator[Row]:
+    """Searches that read 8-bit integers first, beside the same without them and FAISS's exact index."""
+    for dim, dtype in itertools.product((DIM, 256, 512), ("float32", "float16")):
+        rows = 20_000 if quick else 100_000 if dim == 512 else 200_000
+        q, raw = items("isotropic", 2048, dim, seed=1), items("isotropic", rows, dim)
+        ready, plain = (pe.prepare(raw, "mls", dtype, codes=codes) for codes in (None, False))
+        index = flat_index(raw.mu)
+        for count, k in itertools.product(
+            (1, 32, 256) if quick or dtype == "float16" else (1, 32, 256, 2048), (K, 100)
+        ):
+            run = partial(pe.search, q[:count], k=k, score="mls")
+            goal = {1: 0.35, 32: 0.4}.get(count, 0.45)
+            sides = {
+                BY_CODES: Side(partial(run, gallery=ready), {NO_CODES: goal, FLAT: goal}),
+                NO_CODES: partial(run, gallery=plain, prune="never"),
+                FLAT: partial(index.search, q.mu[:count], k),
+            }
+            share = run(gallery=ready).scored
+            name = f"search, {count} into {rows:,} x {dim}, {dtype}, top-{k}: {100 * share:.2g} % scored"
+            yield Row(name, sides, found_alike, (count * rows, "pair"), clock=time.process_time, seconds=2)
+
+
+def found_alike(ours: Any, plain: Any, _: Any) -> None:
+    """Raise where codes change a bit of a ranking; the peer ranks by something else."""
+    equal(plain, ours)
+    equal(plain.ids, ours.ids)
 
 
 def one_product(q: Any, g: Any, index: Any) -> Row:

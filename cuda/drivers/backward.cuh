@@ -1,5 +1,4 @@
-// Gradients of sum(weights * scores) by the items of one side: each is a sum over the pairs that the
-// item is in, always in the same order.
+// Gradients of sum(weights * scores) by the items of one side: each is a sum over the pairs that the item is in, always in the same order.
 //
 // Beyond what pairs.cuh requires, a family's class has
 //   Partials         what the gradient of a pair takes beside its two rows; it is stored in shared memory

@@ -21,12 +21,8 @@ template <typename F>
 __device__ F family(const PairArgs& args) {
     return F(args);
 }
-template <typename F>
-__device__ F family(const BackwardArgs& args) {
-    return F(args.pairs);
-}
-template <typename F>
-__device__ F family(const ProductArgs& args) {
+template <typename F, typename Args>
+__device__ F family(const Args& args) {
     return F(args.pairs);
 }
 template <typename F, typename More>
@@ -69,8 +65,7 @@ __device__ const Args& plain(const With<Args, More>& all) {
 // Lets a type with commas be the argument of a macro.
 #define TYPE(...) __VA_ARGS__
 
-// Defines all kernels of the score `op`, whose pair function is Family<T, Formula>. `More` is what its formula takes
-// beside arrays.
+// Defines all kernels of the score `op`, whose pair function is Family<T, Formula>. `More` is what its formula takes beside arrays.
 #define SCORE(op, Family, Formula) KERNELS(op, Family, Formula, PairArgs, BackwardArgs)
 #define SCORE_WITH(op, Family, Formula, More) \
     KERNELS(op, Family, Formula, TYPE(With<PairArgs, More>), TYPE(With<BackwardArgs, More>))

@@ -1,14 +1,12 @@
 // Drivers that score pairs: one pair function becomes paired, pairwise, listed and reranked scores. search.cuh and
 // backward.cuh hold the other drivers.
 //
-// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' sums are
-// combined by one tree. So a pair's score has the same bits from every driver. A warp computes several pairs at once,
-// so that enough loads are under way; after 32 pairs each lane holds the sums of one of them and finishes its score in
-// double.
+// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' sums are combined by one tree. So
+// a pair's score has the same bits from every driver. A warp computes several pairs at once, so that enough loads are under way; after 32
+// pairs each lane holds the sums of one of them and finishes its score in double.
 //
-// The compiler may contract a product and a sum in one kernel and not in another. Where bits must be equal, products
-// are added by an explicit fma, so that nothing is left to contract, and functions that compute in double are not
-// inlined.
+// The compiler may contract a product and a sum in one kernel and not in another. Where bits must be equal, products are added by an
+// explicit fma, so that nothing is left to contract, and functions that compute in double are not inlined.
 //
 // A family is a class F with
 //   T                the type that it computes in
@@ -111,8 +109,7 @@ __device__ inline bool vectors(const PairArgs& args) {
 template <typename T>
 constexpr int AT_ONCE = sizeof(T) == 4 ? 4 : 2;
 
-// The number of the lane's pair, where a warp takes groups of AT_ONCE adjacent pairs and its groups are `apart` groups
-// from each other.
+// The number of the lane's pair, where a warp takes groups of AT_ONCE adjacent pairs and its groups are `apart` groups from each other.
 template <typename T>
 __device__ inline int64_t place(int64_t apart) {
     constexpr int N = AT_ONCE<T>, GROUPS = WARP / N;
@@ -181,8 +178,7 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
     return mine;
 }
 
-// The score of each lane's pair of a query and a listed id: -infinity for the id NONE, NaN for one that is no row of
-// the gallery.
+// The score of each lane's pair of a query and a listed id: -infinity for the id NONE, NaN for one that is no row of the gallery.
 template <typename F, typename S>
 __device__ inline typename F::T score_listed(const F& f, const PairArgs& args, int64_t q, int64_t id) {
     using T = typename F::T;

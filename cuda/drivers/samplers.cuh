@@ -1,5 +1,4 @@
-// Samplers: how warps draw items and take gradients through draws, for families/samplers.cu and the scores that compare
-// draws.
+// Samplers: how warps draw items and take gradients through draws, for families/samplers.cu and the scores that compare draws.
 //
 // A sampler makes a tile of up to 32 draws (those of a row follow each other, so that mu comes from the cache), or
 // takes the gradients by some rows' draws to the rows. Each lane draws a height, all at once; then teams of lanes make
@@ -130,8 +129,7 @@ struct NormalSampler {
 
 // -- von Mises-Fisher -------------------------------------------------------------------------------------------------
 
-// The normals of a draw, which each lane makes and may replace: those of the first `cached_steps` steps stay in shared
-// memory.
+// The normals of a draw, which each lane makes and may replace: those of the first `cached_steps` steps stay in shared memory.
 template <typename T>
 struct Noise {
     const Team<T>& team;
@@ -162,8 +160,7 @@ struct Noise {
     }
 };
 
-// n.mu and |p| of a draw's normals n, and p.x and mu.x of another vector x, if there is one. In few dimensions p
-// replaces n.
+// n.mu and |p| of a draw's normals n, and p.x and mu.x of another vector x, if there is one. In few dimensions p replaces n.
 template <typename T>
 struct Tangent {
     T along, length, of_p, of_mu;
@@ -254,8 +251,7 @@ struct VmfSampler {
         }
     }
 
-    // How many draws of a row are taken at a time: lane i takes the partial derivatives of row i / chunk, draw i %
-    // chunk.
+    // How many draws of a row are taken at a time: lane i takes the partial derivatives of row i / chunk, draw i % chunk.
     static __device__ inline int chunk(const SampleArgs& args) { return int(args.draws < WARP ? args.draws : WARP); }
     template <typename T>
     static __device__ inline int rows_at_once(const SampleArgs& args, const Team<T>&) {

@@ -29,8 +29,7 @@ struct Warp {
     static __device__ void sync() { __syncwarp(); }
 };
 
-// Bitonic sort of n items, n a power of two. The group must have synchronised before the call, and is synchronised
-// after it.
+// Bitonic sort of n items, n a power of two. The group must have synchronised before the call, and is synchronised after it.
 template <typename Group, typename T>
 __device__ __noinline__ void sort(T* scores, int64_t* ids, int n) {
     for (int size = 2; size <= n; size *= 2) {
@@ -84,8 +83,7 @@ struct List {
         scores[at] = score, ids[at] = id;
     }
 
-    // Sorts the list and drops all but the best k. Called by a group that has synchronised, which it is again
-    // afterwards.
+    // Sorts the list and drops all but the best k. Called by a group that has synchronised, which it is again afterwards.
     template <typename Group>
     __device__ void settle() const {
         const int count = state->count;

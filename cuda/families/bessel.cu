@@ -84,8 +84,7 @@ constexpr uint32_t FIRST_PIECE = 0x3e800000u >> PIECE_SHIFT;
 // Half the width of a piece, relative to the beginning of its octave.
 constexpr double HALF_PIECE = 1.0 / 128;
 
-// The quadratic c0 + u (c1 + u c2) of a piece, u in [-1/128, 1/128] from its middle; 16 bytes are one access to shared
-// memory.
+// The quadratic c0 + u (c1 + u c2) of a piece, u in [-1/128, 1/128] from its middle; 16 bytes are one access to shared memory.
 struct alignas(16) Piece {
     float c0, c1, c2, unused;
 };

@@ -1,16 +1,13 @@
-// Scores of normals of which one side at least has a variance per dimension; one stored variance stands for all of a
-// row.
+// Scores of normals of which one side at least has a variance per dimension; one stored variance stands for all of a row.
 //
-// Where a formula allows it, four dimensions share one division. A pair takes one logarithm of each kind, of a product
-// that is accumulated as significand and exponent. Pairs whose variances leave the range in which that is accurate, or
-// that have a negative variance or a sum that is not finite, are scored again, slowly, by the definition in double.
-// rust/kernels/diag_scores.rs derives the range.
+// Where a formula allows it, four dimensions share one division. A pair takes one logarithm of each kind, of a product that is accumulated
+// as significand and exponent. Pairs whose variances leave the range in which that is accurate, or that have a negative variance or a sum
+// that is not finite, are scored again, slowly, by the definition in double. rust/kernels/diag_scores.rs derives the range.
 
 #include "../drivers/kernels.cuh"
 #include "../formulas/diag.cuh"
 
-// The value of one dimension, NaN where a variance is below 0. Not inlined, for the reason that drivers/pairs.cuh
-// gives.
+// The value of one dimension, NaN where a variance is below 0. Not inlined, for the reason that drivers/pairs.cuh gives.
 template <typename Formula>
 __device__ __noinline__ AtEdge value_of(const Formula& formula, Dimension x) {
     return x.v >= 0 && x.w >= 0 && x.shared >= 0 ? formula.by_dimension(x) : AtEdge{NAN};

@@ -1,8 +1,7 @@
 // Scores that are functions of one inner product (or one squared distance) and a few numbers per item.
 //
-// A pair costs one pass over its two rows; then the formula is computed once, in double, whatever the rows' type.
-// Squared distances are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for
-// near-duplicates.
+// A pair costs one pass over its two rows; then the formula is computed once, in double, whatever the rows' type. Squared distances are
+// sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for near-duplicates.
 //
 // Bessel functions are most of the cost of von Mises-Fisher scores. Where the caller gives memory, those of each item's
 // concentration are computed once for a call.

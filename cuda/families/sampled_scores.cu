@@ -1,11 +1,9 @@
-// Scores that compare draws: each item is drawn n times, and the draws of two items are compared
-// (formulas/comparisons.cuh).
+// Scores that compare draws: each item is drawn n times, and the draws of two items are compared (formulas/comparisons.cuh).
 //
-// Draws are those of the samplers: the key is the seed, the row the item's number in its distribution, the stream its
-// side. So a pair has the same draws in every verb. Where the caller gives memory, they are made once for a call; else
-// the warp that computes a pair draws both items, and the query once for consecutive pairs. The numbers of a class
-// alone, which densities take, are made in the same way. Gradients are those of the drawn score: by each draw, then
-// through the sampler.
+// Draws are those of the samplers: the key is the seed, the row the item's number in its distribution, the stream its side. So a pair has
+// the same draws in every verb. Where the caller gives memory, they are made once for a call; else the warp that computes a pair draws both
+// items, and the query once for consecutive pairs. The numbers of a class alone, which densities take, are made in the same way. Gradients
+// are those of the drawn score: by each draw, then through the sampler.
 //
 // Of all pairs, a library multiplies the draws of both sides, and a kernel here folds a tile of products into scores, or replaces them by
 // the factors of which the library makes gradients by draws. A pair of items in which two draws are so near each other that their

@@ -47,10 +47,11 @@ __device__ inline void sample_backward(const SampleBackwardArgs& all) {
     }
 }
 
-#define SAMPLER(name, Sampler)                                                                         \
-    KERNEL(name##_f32, SampleArgs, SAMPLER_THREADS) { sample<Sampler, float>(args); }                          \
-    KERNEL(name##_f64, SampleArgs, SAMPLER_THREADS) { sample<Sampler, double>(args); }                         \
-    KERNEL(name##_backward_f32, SampleBackwardArgs, SAMPLER_THREADS) { sample_backward<Sampler, float>(args); } \
-    KERNEL(name##_backward_f64, SampleBackwardArgs, SAMPLER_THREADS) { sample_backward<Sampler, double>(args); }
+#define SAMPLER_OF(name, Sampler, T, types, blocks, backward_blocks)                                               \
+    KERNEL(name##_##types, SampleArgs, SAMPLER_THREADS, blocks) { sample<Sampler, T>(args); }                     \
+    KERNEL(name##_backward_##types, SampleBackwardArgs, SAMPLER_THREADS, backward_blocks) { sample_backward<Sampler, T>(args); }
+#define SAMPLER(name, Sampler)                                                            \
+    SAMPLER_OF(name, Sampler, float, f32, SAMPLE_BLOCKS_F32, GRADIENT_BLOCKS_F32)         \
+    SAMPLER_OF(name, Sampler, double, f64, SAMPLE_BLOCKS_F64, GRADIENT_BLOCKS_F64)
 SAMPLER(sample_normal, NormalSampler)
 SAMPLER(sample_vmf, VmfSampler)

@@ -57,8 +57,7 @@ __device__ bool all_fit(const List<T>& list, const ListState<T>& start, const T*
     return fit;
 }
 
-// Writes the best k of each query's items. A block takes a query, then the one gridDim.x further on. Shared memory
-// holds `capacity` items.
+// Writes the best k of each query's items. A block takes a query, then the one gridDim.x further on. Shared memory holds `capacity` items.
 template <typename T>
 __device__ void topk(const TopKArgs& args) {
     DYNAMIC_SHARED(int64_t, shared_ids);

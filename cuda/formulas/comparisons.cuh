@@ -200,8 +200,7 @@ struct Terms {
     }
 };
 
-// A function F of the distances between all pairs of draws. A warp computes 4 x 8 distances at a time, one for each
-// lane.
+// A function F of the distances between all pairs of draws. A warp computes 4 x 8 distances at a time, one for each lane.
 template <typename T, typename F>
 struct ByDistances {
     static constexpr int DOWN = 4, ACROSS = 8;

@@ -24,8 +24,7 @@ constexpr double LN_2 = 0.693147180559945309417;
 
 // -- products ---------------------------------------------------------------------------------------------------------
 
-// The greatest variance, and the reciprocal of the least, of which products of four neither overflow nor become
-// subnormal.
+// The greatest variance, and the reciprocal of the least, of which products of four neither overflow nor become subnormal.
 template <typename T>
 constexpr T QUARTER_RANGE = 0x1p31f;
 template <>
@@ -200,8 +199,7 @@ struct NegMahalanobis : Mls<T> {
     }
 };
 
-// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 sum [ p (a^2 v/A + b^2 w/B - (a - b)^2) / det + log(AB / det)
-// ].
+// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 sum [ p (a^2 v/A + b^2 w/B - (a - b)^2) / det + log(AB / det) ].
 template <typename T>
 struct Llr {
     static constexpr bool ROW = true, VARS = false;

@@ -75,8 +75,7 @@ __device__ __noinline__ DotPartials partials_of(Formula formula, DotPair pair) {
     return partials_with_limits(formula, pair);
 }
 
-// A formula whose value as computed is monotone in x: x is only added to, multiplied by and divided by numbers that do
-// not depend on it.
+// A formula whose value as computed is monotone in x: x is only added to, multiplied by and divided by numbers that do not depend on it.
 struct Monotone : Edges {
     static constexpr bool LIMITED = false, SIGNED = false;
     __device__ static double tolerance(double, double) { return 0; }
@@ -239,8 +238,7 @@ struct NegMahalanobisIsotropic : Differentiated<NegMahalanobisIsotropic> {
     __device__ static double at_edge(const DotPair& pair) { return pair.v + pair.w == 0 ? if_equal(pair, 0) : NAN; }
 };
 
-// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det)
-// ].
+// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det) ].
 struct LlrIsotropic : Monotone {
     static constexpr bool DIFFERENCE = true, NORMS = true, LIMITED = true;
     double dim, prior_var;

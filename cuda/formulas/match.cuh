@@ -98,8 +98,7 @@ struct MatchIntegral {
         double q;
         logarithm(peak, q, top);
 
-        // The logarithm bends by more than -1 (D > 1), and at the left falls below (D - 1) (log r + 1 - r) at
-        // r = t / t peak.
+        // The logarithm bends by more than -1 (D > 1), and at the left falls below (D - 1) (log r + 1 - r) at r = t / t peak.
         const double depth = MatchProbability::DEPTH, reach = sqrt(2 * depth) + 0.5;
         const double fraction = exp(greater(-depth / (formula.dim - 1) - 1, -60));
         const double left = greater(fraction * (length + peak) - length, peak - reach);

@@ -1,6 +1,5 @@
-// Natural logarithm, sine and cosine as in rust/special/{log,trig}.rs, from the same coefficients, so that random
-// numbers agree with the CPU's to the last bits, and so that the host tests the functions that the device runs. exp and
-// sqrt are CUDA's own.
+// Natural logarithm, sine and cosine as in rust/special/{log,trig}.rs, from the same coefficients, so that random numbers agree with the
+// CPU's to the last bits, and so that the host tests the functions that the device runs. exp and sqrt are CUDA's own.
 //
 // ln_normal: x = 2^k (1 + f) with 1 + f in [1/sqrt 2, sqrt 2); s = f / (2 + f), z = s^2;
 // log(1 + f) = f - f^2/2 + s (f^2/2 + z R(z)). Largest error: 0.9 ulp.

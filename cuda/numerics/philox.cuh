@@ -103,8 +103,7 @@ HD void box_muller(Word radius, Word angle, T& first, T& second) {
 
 // -- the normals of an address ----------------------------------------------------------------------------------------
 
-// A block gives EACH normals; those of RUN blocks are interleaved: number k of block b has index
-// b / RUN * RUN * EACH + k * RUN + b % RUN.
+// A block gives EACH normals; those of RUN blocks are interleaved: number k of block b has index b / RUN * RUN * EACH + k * RUN + b % RUN.
 template <typename T>
 struct Normals;
 

@@ -5,9 +5,8 @@
 //
 //   log(I_v(x) e^-x) = w^2/(r + x) + v log(x/(w + r)) - log(2 pi r)/2 + P(v, t),
 //
-// the leading terms of Debye's expansion (DLMF 10.41.3) at a shifted order, so that the remainder P is smooth down to v
-// = 0: a polynomial in u = 2 t - 1 whose coefficients, polynomials in 1/w, are REMAINDER. Derivatives differentiate
-// this form.
+// the leading terms of Debye's expansion (DLMF 10.41.3) at a shifted order, so that the remainder P is smooth down to v = 0: a polynomial
+// in u = 2 t - 1 whose coefficients, polynomials in 1/w, are REMAINDER. Derivatives differentiate this form.
 //
 // Functions take the order as an Order, made once for many x (by a block, or by the caller on the host), or as a
 // LoneOrder, which a thread makes for one x at ten times the cost.
@@ -16,9 +15,8 @@
 // tests/golden/bessel.csv (v up to 1e5; relative to what: tests/oracle/golden.py), compiled for the host, whose quotients, roots and logarithms are within 1 ulp, not 2:
 //
 // | | log_ive | log_hyp0f1e | vmf_log_norm | iv_ratio | log_ive_dx | log_ive_dxx | iv_ratio_dx | iv_ratio_dxx |
-// |---|---|---|---|---|---|---|---|---|
-// | v >= 3 | 7e-16 | 5e-16 | 2e-15 | 4e-16 | 2e-15 | 2e-15 | 1e-15 | 6e-15 |
-// | v < 3 | 7e-16 | 5e-16 | 5e-16 | 4e-16 | 2e-15 | 4e-15 | 2e-15 | 5e-14 |
+// |---|---|---|---|---|---|---|---|---| | v >= 3 | 7e-16 | 5e-16 | 2e-15 | 4e-16 | 2e-15 | 2e-15 | 1e-15 | 6e-15 | | v < 3 | 7e-16 | 5e-16
+// | 5e-16 | 4e-16 | 2e-15 | 4e-15 | 2e-15 | 5e-14 |
 #pragma once
 
 #include "elementary.cuh"
@@ -174,8 +172,7 @@ HD double log_norm_at_zero(const O& order) {
 
 // -- one x ------------------------------------------------------------------------------------------------------------
 
-// 2^510. From here on r = d = x to the last bit, and all other terms are at their limits; products of two such numbers
-// are finite.
+// 2^510. From here on r = d = x to the last bit, and all other terms are at their limits; products of two such numbers are finite.
 constexpr double FAR = 3.3519519824856493e153;
 // Outside these bounds each derivative is its limit times a power of x, to the last bit; inside, nothing underflows or
 // overflows where that would matter.
@@ -270,8 +267,7 @@ HD double log_hyp0f1e(const O& order, double x) {
     return x < INFINITY ? (0 < x ? value : 0 * order.v) : -x;
 }
 
-// log C_dim(kappa) of von Mises-Fisher, order dim/2 - 1, with full constants. Its derivative is -iv_ratio of order
-// dim/2.
+// log C_dim(kappa) of von Mises-Fisher, order dim/2 - 1, with full constants. Its derivative is -iv_ratio of order dim/2.
 template <class O>
 HD double vmf_log_norm(const O& order, double kappa) {
     const double value = log_norm_at_zero(order) - log_hyp0f1e(order, kappa) - kappa;
@@ -319,8 +315,7 @@ HD double iv_ratio_dxx(const O& order, double x) {
     return at_bound * lesser(1, x * (1 / BOUND_BELOW));  // proportional to x below the lower bound
 }
 
-// The divisor that turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v =
-// 0.
+// The divisor that turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v = 0.
 template <class O>
 HD double theta_divisor(const O& order, double x, double within) {
     return order.v > 0 ? x : greater(within, x);

@@ -1,10 +1,9 @@
 // The height w = x.mu of a von Mises-Fisher draw, and its derivative in kappa, in float64, by one thread, as in
 // rust/kernels/samplers/wood.rs, which says why.
 //
-// Wood's rejection sampler (Comm. Statist. Simul. 23, 1994): with b = m/(2k + sqrt(4k^2 + m^2)), m = D - 1,
-// x0 = (1 - b)/(1 + b), and X drawn from the uniform distribution on the sphere, w = (x0 - X)/e, e = 1 - x0 X, and the
-// log of the acceptance is m (1 - 1/e - log e). X = R cos V with 1 - R^2 = U^(2/(D-2)), V uniform (Ulrich, Appl.
-// Statist. 33, 1984).
+// Wood's rejection sampler (Comm. Statist. Simul. 23, 1994): with b = m/(2k + sqrt(4k^2 + m^2)), m = D - 1, x0 = (1 - b)/(1 + b), and X
+// drawn from the uniform distribution on the sphere, w = (x0 - X)/e, e = 1 - x0 X, and the log of the acceptance is m (1 - 1/e - log e). X
+// = R cos V with 1 - R^2 = U^(2/(D-2)), V uniform (Ulrich, Appl. Statist. 33, 1984).
 //
 // dw/dk = int_w^1 (t - A) f(t) dt / f(w), or the same over [-1, w] with A - t where w < A. With t = tanh(y), |T| = tanh
 // of the distance in y, u = w on the upper side and -w on the lower one:
@@ -90,8 +89,7 @@ __device__ inline double dw_dkappa(int64_t dim, double kappa, double mean, doubl
     SideOfHeight side;
     side.half_m = 0.5 * m, side.kappa_square = (lower ? -kappa : kappa) * square;
     side.ahead = lower ? height.below : height.above, side.behind = lower ? height.above : height.below;
-    // The integral ends where E has fallen by `end`: first by a parabola with the slope and the bend of E at w, then by
-    // Newton's steps.
+    // The integral ends where E has fallen by `end`: first by a parabola with the slope and the bend of E at w, then by Newton's steps.
     const double steep = side.kappa_square - m * (lower ? -w : w);
     const double bend = greater(square * (2 * kappa * w + m), 0.05 * m * square);
     double width = 2 * end / (sqrt(steep * steep + 2 * end * bend) - steep);

@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from peaccel.distributions.sample import sample
     from peaccel.distributions.triplet_probability import triplet_probability
     from peaccel.evaluation.answers_to_check import AnswersToCheck, answers_to_check
+    from peaccel.evaluation.audit import GalleryAudit, audit
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
     from peaccel.evaluation.evaluate import evaluate
+    from peaccel.evaluation.promise_monitor import PromiseMonitor, WatchedPromise
     from peaccel.evaluation.results import Evaluation
     from peaccel.evaluation.score_trials import score_trials
     from peaccel.evaluation.threshold_results import ThresholdChoice
@@ -105,6 +107,7 @@ __all__ = [
     "FalseMatchLimit",
     "FirstStageReference",
     "Gallery",
+    "GalleryAudit",
     "IsotonicProbability",
     "LogisticProbability",
     "NonIsotropicVonMisesFisher",
@@ -113,6 +116,7 @@ __all__ = [
     "Point",
     "Prepared",
     "Prior",
+    "PromiseMonitor",
     "Ranking",
     "RankingAbove",
     "ReliabilityCurve",
@@ -122,9 +126,11 @@ __all__ = [
     "Threshold",
     "ThresholdChoice",
     "VonMisesFisher",
+    "WatchedPromise",
     "__version__",
     "answer_confidence",
     "answers_to_check",
+    "audit",
     "build_info",
     "calibrate_variance",
     "choose_pair_threshold",
@@ -192,9 +198,11 @@ _NAMES_OF = {
     "distributions.sample": ("sample",),
     "distributions.triplet_probability": ("triplet_probability",),
     "evaluation.answers_to_check": ("AnswersToCheck", "answers_to_check"),
+    "evaluation.audit": ("GalleryAudit", "audit"),
     "evaluation.choose_score": ("ScoreChoice", "choose_score"),
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
     "evaluation.evaluate": ("evaluate",),
+    "evaluation.promise_monitor": ("PromiseMonitor", "WatchedPromise"),
     "evaluation.results": ("Evaluation",),
     "evaluation.score_trials": ("score_trials",),
     "evaluation.threshold_results": ("ThresholdChoice",),

@@ -94,21 +94,9 @@ pub struct Gradients {
     pub side: usize,
     /// Addresses of the gradients by its means, by its uncertainties, and by the shared numbers for each of its items.
     pub out: [u64; 3],
-    /// Where products give the gradients of all but marked pairs.
-    pub of_products: OfProducts,
-}
-
-/// A side's gradients as products leave them.
-#[derive(Clone, Copy, Default)]
-pub struct OfProducts {
-    /// Address of the mask of the pairs that they lack.
-    pub marks: u64,
-    /// Address of the sums over pairs.
-    pub sums: u64,
-    /// How many parts these have.
-    pub parts: usize,
-    /// Address of the rows that were multiplied.
-    pub rows: u64,
+    /// Where products give the gradients of all but marked pairs, addresses of the side's mask and sums over pairs, how many parts these
+    /// have, and the address of its rows that were multiplied.
+    pub of_products: (u64, u64, usize, u64),
 }
 
 /// Addresses of the lists of candidates seen from the gallery: where each row's list begins, and the places in it.
@@ -162,19 +150,9 @@ impl Call {
             Which::Listed(candidates) => (LISTED, candidates),
         };
         let DeviceInputs { mu1, uncertainty1, mu2, uncertainty2, shared } = self.inputs;
-        let (wide_uncertainty2, per_item) = (i64::from(self.wide_uncertainty2), self.per_item);
-        PairArgs {
-            mu1,
-            uncertainty1,
-            mu2,
-            uncertainty2,
-            shared,
-            candidates,
-            wide_uncertainty2,
-            pairs,
-            per_item,
-            ..PairArgs::default()
-        }
+        let wide_uncertainty2 = i64::from(self.wide_uncertainty2);
+        let args = PairArgs { mu1, uncertainty1, mu2, uncertainty2, shared, ..PairArgs::default() };
+        PairArgs { candidates, wide_uncertainty2, pairs, per_item: self.per_item, ..args }
     }
 
     /// For each side that has memory for what is made of its items alone, their number and the arguments that ask for it.

@@ -63,6 +63,14 @@ shared_with_cuda! {
 
     /// Threads of a block that draws, or compares draws.
     pub const SAMPLER_THREADS: usize = 128;
+    /// Blocks that draw in float32 and fit on a multiprocessor: registers are dealt out for so many, and launches have no more.
+    pub const SAMPLE_BLOCKS_F32: usize = 8;
+    /// In float64.
+    pub const SAMPLE_BLOCKS_F64: usize = 6;
+    /// Of those that take gradients through draws in float32.
+    pub const GRADIENT_BLOCKS_F32: usize = 5;
+    /// In float64.
+    pub const GRADIENT_BLOCKS_F64: usize = 4;
     /// float32 normals that a block of random words gives.
     pub const NORMALS_F32: usize = 4;
     /// Blocks of random words whose float32 normals are interleaved.

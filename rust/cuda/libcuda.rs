@@ -136,11 +136,6 @@ pub struct Launch {
 /// loaded it is not asked for again, as another thread may be changing the environment.
 pub fn driver() -> Result<&'static Driver, Error> {
     static LOADED: OnceLock<Driver> = OnceLock::new();
-    static LOADING: Mutex<()> = Mutex::new(());
-    if let Some(driver) = LOADED.get() {
-        return Ok(driver);
-    }
-    let _alone = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(driver) = LOADED.get() {
         return Ok(driver);
     }
@@ -160,13 +155,8 @@ impl Driver {
             .map_err(|_| format!("there is no NVIDIA driver here ({} cannot be loaded)", path.to_string_lossy()))?;
         let functions = Functions::of(&library)?;
         std::mem::forget(library); // its functions are used as long as the process lives
-        let mut driver = Driver {
-            functions,
-            version: 0,
-            libraries: Mutex::default(),
-            devices: Mutex::default(),
-            kernels: Mutex::default(),
-        };
+        let (libraries, devices, kernels) = Default::default();
+        let mut driver = Driver { functions, version: 0, libraries, devices, kernels };
         let f = &driver.functions;
         // SAFETY: the arguments are those that cuda.h asks for, and outlive the calls.
         unsafe {
@@ -216,20 +206,9 @@ impl Driver {
         let mut libraries = Vec::new();
         for (family, image) in images::unpacked(target) {
             let image = image.map_err(|why| format!("unpacking the kernels of {family}: {why}"))?;
-            let (mut library, nothing) = (null_mut(), null_mut());
+            let (mut library, none, load) = (null_mut(), null_mut(), self.functions.library_load);
             // SAFETY: the image is a whole fatbin, which the driver copies.
-            let status = unsafe {
-                (self.functions.library_load)(
-                    &mut library,
-                    image.as_ptr().cast(),
-                    nothing,
-                    nothing,
-                    0,
-                    nothing,
-                    nothing,
-                    0,
-                )
-            };
+            let status = unsafe { load(&mut library, image.as_ptr().cast(), none, none, 0, none, none, 0) };
             self.check(&format!("loading the kernels of {family}"), status)?;
             libraries.push(library);
         }
@@ -319,20 +298,9 @@ impl Driver {
                 let wants = format!("wants {} bytes of shared memory beside its own", at.shared);
                 return Err(format!("{name}: {wants}, device {} has {shared}", at.device));
             }
-            let mut parameters = [std::ptr::from_ref(arguments).cast_mut().cast::<c_void>()];
-            let status = (f.launch)(
-                handle,
-                at.grid.0,
-                at.grid.1,
-                1,
-                at.block,
-                1,
-                1,
-                at.shared,
-                at.stream as Handle,
-                parameters.as_mut_ptr(),
-                null_mut(),
-            );
+            let (mut held, (x, y), stream) = ([std::ptr::from_ref(arguments).cast_mut().cast()], at.grid, at.stream);
+            let (arguments, stream, none) = (held.as_mut_ptr(), stream as Handle, null_mut());
+            let status = (f.launch)(handle, x, y, 1, at.block, 1, 1, at.shared, stream, arguments, none);
             self.check(name, status)
         };
         self.in_context(at.device, || self.device(at.device).and_then(run))?.map_err(Error::Cuda)

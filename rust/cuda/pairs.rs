@@ -1,7 +1,7 @@
 //! Scores of pairs and their gradients: cuda/drivers/pairs.cuh and backward.cuh. Kernels are named `<score>_<driver>_<types>`.
 
 use super::arguments::{BackwardArgs, DeviceMatrix, PairArgs};
-use super::call::{Call, Gradients, Lists, OfProducts, Ranked, Types, Which};
+use super::call::{Call, Gradients, Lists, Ranked, Types, Which};
 use super::constants::{PAIR_THREADS, WARP};
 use super::libcuda::driver;
 use super::search::select;
@@ -98,27 +98,16 @@ impl Call {
     pub(super) fn backward_args(
         &self,
         which: Which,
-        Gradients { side, out: [mu, uncertainty, shared], of_products: OfProducts { marks, sums, parts, rows } }: Gradients,
+        Gradients { side, out: [mu, uncertainty, shared], of_products: (marks, sums, parts, rows) }: Gradients,
         (offsets, positions): Lists,
         weights: u64,
     ) -> (usize, BackwardArgs) {
         let (queries, gallery) = self.sizes();
         let pairs = self.args(which);
         let (side_number, parts) = (side as i64, parts as i64);
-        let args = BackwardArgs {
-            pairs,
-            side: side_number,
-            weights,
-            offsets,
-            positions,
-            marks,
-            sums,
-            parts,
-            rows,
-            mu,
-            uncertainty,
-            shared,
-        };
+        let of_products = BackwardArgs { marks, sums, parts, rows, ..BackwardArgs::default() };
+        let lists = BackwardArgs { offsets, positions, ..of_products };
+        let args = BackwardArgs { pairs, side: side_number, weights, mu, uncertainty, shared, ..lists };
         ([queries, gallery][side], args)
     }
 

@@ -1,7 +1,7 @@
 //! Scores of all pairs and their gradients, from inner products that torch has made: cuda/drivers/products.cuh.
 
 use super::arguments::{DeviceMatrix, NormArgs, ProductArgs};
-use super::call::{Call, OfProducts, Types, Which};
+use super::call::{Call, Types, Which};
 use super::constants::{CENTRE_ROWS, PAIR_THREADS, PRODUCT_COLUMNS, PRODUCT_ROWS, SIEVE_COLUMNS, WARP};
 use super::libcuda::{driver, Launch, Place};
 use super::tiles::GRID_Y;
@@ -57,8 +57,8 @@ impl Scratch {
     }
 
     /// The parts of it that the gradients of a side take, whose rows that were multiplied are at this address.
-    pub fn of_side(&self, side: usize, rows: u64) -> OfProducts {
-        OfProducts { marks: self.marks[side], sums: self.sums[side], parts: self.parts[side], rows }
+    pub fn of_side(&self, side: usize, rows: u64) -> (u64, u64, usize, u64) {
+        (self.marks[side], self.sums[side], self.parts[side], rows)
     }
 }
 
@@ -115,19 +115,8 @@ impl Call {
     }
 }
 
-/// The rows of one side, and what is written of them.
-#[derive(Clone, Copy, Default)]
-pub struct Normed {
-    /// The rows.
-    pub rows: DeviceMatrix,
-    /// Address of their squared norms.
-    pub norms: u64,
-    /// Address of copies of the rows, of which those that are not finite are 0; 0 where they are not wanted.
-    pub copies: u64,
-}
-
-/// Writes the squared norms of the rows of one or two sides, whose type is `types`' stored one, less the mean of some rows of `like` if it
-/// has any; with `narrow`, the addresses of halves and of the reciprocals of the powers by which rows are multiplied, rows of float32 of one
+/// Writes the squared norms of the rows of one or two sides, whose type is `types`' stored one, to the address beside them, and copies to the
+/// one after that unless it is 0, all less the mean of some rows of `like` if it has any; with `narrow`, the addresses of halves and of the reciprocals of the powers by which rows are multiplied, rows of float32 of one
 /// side as halves of that type too.
 ///
 /// # Safety
@@ -135,7 +124,7 @@ pub struct Normed {
 pub unsafe fn norms(
     at: Place,
     types: Types,
-    sides: &[Normed],
+    sides: &[(DeviceMatrix, u64, u64)],
     mut like: DeviceMatrix,
     narrow: Option<[u64; 2]>,
 ) -> Result<(), Error> {
@@ -144,10 +133,10 @@ pub unsafe fn norms(
     like.stride *= if used > 0 { like.rows / used } else { 1 };
     like.rows = used;
     let mut args = NormArgs { like, narrow: narrow_rows, powers, ..NormArgs::default() };
-    for (i, side) in sides.iter().enumerate() {
-        (args.rows[i], args.norms[i], args.copies[i]) = (side.rows, side.norms, side.copies);
+    for (side, &(rows, norms, copies)) in sides.iter().enumerate() {
+        (args.rows[side], args.norms[side], args.copies[side]) = (rows, norms, copies);
     }
-    let most = sides.iter().map(|side| side.rows.rows.cast_unsigned()).max().unwrap_or(0);
+    let most = sides.iter().map(|(rows, ..)| rows.rows.cast_unsigned()).max().unwrap_or(0);
     let mut launch = at.launch(most.div_ceil((PAIR_THREADS / WARP) as u64), 16, PAIR_THREADS)?;
     launch.grid.1 = sides.len() as u32;
     let name = format!("{}_{}", if narrow.is_some() { "narrowed" } else { "norms" }, types.tag());

@@ -1,7 +1,10 @@
 //! Draws of distributions and gradients through them: cuda/families/samplers.cu.
 
 use super::arguments::{DeviceMatrix, SampleArgs, SampleBackwardArgs};
-use super::constants::{NORMALS_F32, NORMALS_F64, RUN_F32, RUN_F64, SAMPLER_THREADS, WARP};
+use super::constants::{
+    GRADIENT_BLOCKS_F32, GRADIENT_BLOCKS_F64, NORMALS_F32, NORMALS_F64, RUN_F32, RUN_F64, SAMPLER_THREADS,
+    SAMPLE_BLOCKS_F32, SAMPLE_BLOCKS_F64, WARP,
+};
 use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
 use crate::kernels::samplers::Distribution;
@@ -9,8 +12,10 @@ use crate::special::bessel::Order;
 
 /// Warps of a block.
 pub(super) const WARPS: usize = SAMPLER_THREADS / WARP;
-/// Blocks that keep a multiprocessor busy, as many as fit on one: more would have fewer draws, and idle lanes, each.
-const BLOCKS: u32 = 8;
+/// Blocks that keep a multiprocessor busy, as many as fit on one, in float32 and float64: more would wait for the others.
+const BLOCKS: [usize; 2] = [SAMPLE_BLOCKS_F32, SAMPLE_BLOCKS_F64];
+/// Of those that take gradients.
+const GRADIENT_BLOCKS: [usize; 2] = [GRADIENT_BLOCKS_F32, GRADIENT_BLOCKS_F64];
 /// Bytes of normals that a warp makes in a step.
 const STEP_BYTES: usize = WARP * NORMALS_F32 * size_of::<f32>();
 const _: () = assert!(STEP_BYTES == WARP * NORMALS_F64 * size_of::<f64>());
@@ -40,9 +45,10 @@ impl CachedNormals {
 
 impl SampleArgs {
     /// Shares `parts`, draws or rows, among warps in tiles of at most [`WARP`], as many for each, and says how to launch them.
-    fn share_out(&mut self, at: Place, single: bool, parts: i64) -> Result<Launch, Error> {
+    fn share_out(&mut self, at: Place, single: bool, blocks: [usize; 2], parts: i64) -> Result<Launch, Error> {
         let parts = parts as usize;
-        let mut launch = at.launch(parts.div_ceil(WARPS) as u64, BLOCKS, SAMPLER_THREADS)?;
+        let mut launch =
+            at.launch(parts.div_ceil(WARPS) as u64, blocks[usize::from(!single)] as u32, SAMPLER_THREADS)?;
         let warps = launch.grid.0.max(1) as usize * WARPS;
         let times = parts.div_ceil(warps * WARP).max(1);
         self.tile = parts.div_ceil(warps * times).max(1) as i64;
@@ -67,7 +73,7 @@ fn tag(single: bool) -> &'static str {
 /// The addresses must be the device's, of memory of the sizes that the arguments say, which stays until the stream has run the
 /// kernel.
 pub unsafe fn sample(distribution: &Distribution, at: Place, single: bool, mut args: SampleArgs) -> Result<(), Error> {
-    let launch = args.share_out(at, single, args.mu.rows * args.draws)?;
+    let launch = args.share_out(at, single, BLOCKS, args.mu.rows * args.draws)?;
     driver()?.launch(&format!("{}_{}", distribution.name, tag(single)), launch, &args)
 }
 
@@ -88,7 +94,7 @@ pub unsafe fn sample_backward(
         driver()?.fill_with_zeros(at, by_mu, words(items.mu))?;
         return driver()?.fill_with_zeros(at, by_uncertainty, words(items.uncertainty));
     }
-    let launch = items.share_out(at, single, items.mu.rows)?;
+    let launch = items.share_out(at, single, GRADIENT_BLOCKS, items.mu.rows)?;
     let order = Order::new(0.5 * items.mu.stored as f64);
     let args = SampleBackwardArgs { items, weights, by_mu, by_uncertainty, order };
     driver()?.launch(&format!("{}_backward_{}", distribution.name, tag(single)), launch, &args)

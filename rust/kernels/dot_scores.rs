@@ -8,7 +8,7 @@
 
 use crate::codes::Codes;
 use crate::drivers::{
-    segment, Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES,
+    segment, Best, Gradient, Inputs, PairKernel, Prune, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES,
 };
 use crate::error::Error;
 use crate::kernels::pair_op::{BoxedKernel, Facts, Family, PairOp, Purpose, Request, Sieve};
@@ -46,6 +46,8 @@ pub struct DotKernel<'a, T, F> {
     pub packed: Option<Packed<'a, T>>,
     /// The codes of the gallery's rows, if candidates are to be ruled out by these.
     pub codes: Option<Codes<'a>>,
+    /// Whether a search may rule rows out by codes.
+    pub prune: Prune,
     /// The squared distances or inner products of the pairs, if scoring wrote them down for the gradients.
     pub saved: Option<&'a [T]>,
     /// The squared norms of all queries and of all gallery rows, once a gradient asks for them.
@@ -65,13 +67,14 @@ const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared
 
 /// The pair function of this formula.
 fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> BoxedKernel<'a, T> {
-    let (packed, codes, saved) = match request.purpose {
-        Purpose::Scores(_) => (None, None, None),
-        Purpose::Rerank(_, codes) => (None, codes.filter(|_| F::SIEVED), None),
-        Purpose::Search(packed, _) => (packed, None, None),
-        Purpose::Gradients(saved) => (None, None, saved),
-    };
-    Ok(Box::new(DotKernel { inputs: request.inputs, formula, packed, codes, saved, norms: OnceLock::new() }))
+    let (mut packed, mut codes, mut prune, mut saved) = (None, None, Prune::Never, None);
+    match request.purpose {
+        Purpose::Scores(_) => {}
+        Purpose::Rerank(_, of_rows) => codes = of_rows.filter(|_| F::SIEVED),
+        Purpose::Search(panels, way) => (packed, prune) = (panels, way),
+        Purpose::Gradients(numbers) => saved = numbers,
+    }
+    Ok(Box::new(DotKernel { inputs: request.inputs, formula, packed, codes, prune, saved, norms: OnceLock::new() }))
 }
 
 /// The inputs of a formula for a block of pairs, as float64 arrays from which pairs are loaded into lanes.

@@ -3,9 +3,9 @@
 use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::arguments::ProductArgs;
-use crate::cuda::call::{Call, DeviceInputs, Gradients, OfProducts, Ranked, Types, Which};
+use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
 use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS, PRODUCT_ROWS, WARP};
-use crate::cuda::products::{self, Normed, Products, Scratch, Weighted};
+use crate::cuda::products::{self, Products, Scratch, Weighted};
 use crate::cuda::sampled::{self, Drawing};
 use crate::cuda::search::{self, Blocks, Cut, SieveMemory, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
@@ -274,8 +274,7 @@ pub fn cuda_score_backward(
         ensure(*side < 2, || format!("side is {side}"))?;
         let drawing = drawing(&call, draws.as_ref(), arrays[2 * side].shape()[0], None)?;
         let out = of_side(&arrays, *side, out)?;
-        let gradients =
-            Gradients { side: *side, out, of_products: OfProducts { marks: marks[*side], ..OfProducts::default() } };
+        let gradients = Gradients { side: *side, out, of_products: (marks[*side], 0, 0, 0) };
         match drawing {
             Some(Drawing { by_draws: 0, .. }) if matches!(which, Which::Marked) => {
                 return Err(Error::Value(format!("{name}: marked pairs need gradients by draws")).into());
@@ -551,7 +550,7 @@ pub fn cuda_norms(
         let fits = rows.dtype() == first.dtype() && norms.shape() == [matrix.rows as usize];
         ensure(fits && copy.is_none_or(|copy| copy.shape() == rows.shape()), || "norms need the shape [N]".into())?;
         let copies = copy.map_or(Ok(0), |copy| copy.address(types.name()))?;
-        sides.push(Normed { rows: matrix, norms: norms.address(types.name())?, copies });
+        sides.push((matrix, norms.address(types.name())?, copies));
     }
     let like = match &like {
         Some(like) => {

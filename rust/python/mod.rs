@@ -105,6 +105,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(scores::panels_shape, module)?,
         wrap_pyfunction!(scores::encode, module)?,
         wrap_pyfunction!(scores::codes_width, module)?,
+        wrap_pyfunction!(scores::encode_panels, module)?,
+        wrap_pyfunction!(scores::coded_shape, module)?,
         wrap_pyfunction!(cuda::cuda_info, module)?,
         wrap_pyfunction!(cuda_elements::cuda_table_size, module)?,
         wrap_pyfunction!(cuda_elements::cuda_elementwise, module)?,

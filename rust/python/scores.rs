@@ -2,6 +2,7 @@
 
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
+use crate::coded_panels::{self, CodedPanels};
 use crate::codes::{self, Codes};
 use crate::drivers::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::error::Error;
@@ -246,28 +247,85 @@ fn best<'a, T: Element>(scores: &'a Array, ids: &'a Array, queries: usize) -> Re
     Ok(Best { k, scores, ids, interrupted: &interrupted })
 }
 
-/// The panels, squared norms and order of a prepared gallery.
+/// The panels, squared norms and order of a prepared gallery, and its coded panels, if there are any.
 fn packed<'a, T: Float + Element>(
-    packed: &'a Option<[Array; 3]>,
+    packed: &'a Option<Vec<Array>>,
     inputs: &Inputs<'_, T>,
 ) -> Result<Option<Packed<'a, T>>, Error> {
-    let Some([panels, norms, order]) = packed else { return Ok(None) };
+    let (panels, norms, order, coded) = match packed.as_deref() {
+        None => return Ok(None),
+        Some([panels, norms, order]) => (panels, norms, order, None),
+        Some([panels, norms, order, bytes, numbers, middle]) => (panels, norms, order, Some([bytes, numbers, middle])),
+        Some(others) => return Err(Error::Value(format!("a packed gallery has {} arrays", others.len()))),
+    };
     let (panels, norms, order) = (panels.matrix::<T>()?, norms.slice::<T>()?, order.slice::<i64>()?);
     let (rows, dim) = (inputs.mu2.rows(), inputs.mu2.stored());
     let fits = (panels.rows(), panels.stored()) == panels::shape::<T>(rows, dim) && norms.len() == rows;
     ensure(fits && order.len() == rows, || "the packed gallery does not fit the gallery".into())?;
-    Ok(Some(Packed { panels, norms, order }))
+    let coded = coded.map(|[bytes, numbers, middle]| {
+        let middle = middle.slice()?;
+        let panels = CodedPanels::new(bytes.view()?, numbers.view()?, middle, rows).filter(|_| middle.len() == dim);
+        panels.ok_or_else(|| Error::Value("the coded panels do not fit the gallery".into()))
+    });
+    Ok(Some(Packed { panels, norms, order, coded: coded.transpose()? }))
+}
+
+/// Writes the coded panels of rows [G, D], which may be halves, in this order, and the vector [D] that their codes share; the shapes are
+/// those of [`coded_shape`]. `double`: the rows are float64.
+#[pyfunction]
+pub fn encode_panels(
+    py: Python<'_>,
+    rows: Array,
+    order: Array,
+    double: bool,
+    bytes: Array,
+    numbers: Array,
+    middle: Array,
+) -> PyResult<()> {
+    py.detach(|| {
+        let (order, out) = (order.slice::<i64>()?, (bytes.output::<u8>()?, numbers.output::<f32>()?));
+        if double {
+            encode_panels_of(&rows.matrix::<f64>()?, order, out, middle.output()?)
+        } else {
+            encode_panels_of(&rows.matrix::<f32>()?, order, out, middle.output()?)
+        }
+    })?;
+    Ok(())
+}
+
+fn encode_panels_of<T: Float>(
+    rows: &Matrix<T>,
+    order: &[i64],
+    (bytes, numbers): (&mut [u8], &mut [f32]),
+    middle: &mut [f64],
+) -> Result<(), Error> {
+    let shapes = coded_panels::shape(rows.rows(), rows.stored());
+    let fits = bytes.len() == shapes.0 .0 * shapes.0 .1 && numbers.len() == shapes.1 .0 * shapes.1 .1;
+    let all = fits && order.len() == rows.rows() && middle.len() == rows.stored();
+    ensure(all, || "the coded panels do not fit the rows".into())?;
+    middle.copy_from_slice(&coded_panels::middle(rows));
+    let (parts, middle) = (ROWS / coded_panels::TOGETHER, &*middle);
+    let parts = bytes.chunks_mut((parts * shapes.0 .1).max(1)).zip(numbers.chunks_mut(parts * shapes.1 .1));
+    parallel::for_each(parts.zip(order.chunks(ROWS)).collect(), &interrupted, |((bytes, numbers), order)| {
+        coded_panels::encode(rows, order, middle, bytes, numbers);
+    })
+}
+
+/// The shapes of the coded panels of so many rows, bytes and numbers; None where this processor gains nothing by them.
+#[pyfunction]
+pub fn coded_shape(rows: usize, dim: usize) -> Option<((usize, usize), (usize, usize))> {
+    coded_panels::pays(dim).map(|_| coded_panels::shape(rows, dim))
 }
 
 /// Exact top-k over the whole gallery into scores and ids [Q, k]; returns the share of pairs that were scored by the pair
-/// function. `panels` holds the panels, squared norms and order of a prepared gallery.
+/// function. `panels` holds the panels, squared norms and order of a prepared gallery, and its coded panels, if it has any.
 #[pyfunction]
 pub fn search(
     py: Python<'_>,
     name: &str,
     arrays: FiveArrays,
     draws: Draws,
-    panels: Option<[Array; 3]>,
+    panels: Option<Vec<Array>>,
     prune: &str,
     scores: Array,
     ids: Array,

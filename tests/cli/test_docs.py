@@ -80,6 +80,14 @@ SHOWN = {
     "--ids gallery.parquet:id --out found.parquet": "",
     "peaccel search --gallery g.npy --queries traffic.npy --k 1 --out answers.csv": "",
     "peaccel check-answers --ranking answers.csv --wrong 2% --budget 300 --out checks/": "",
+    "peaccel search --gallery g.npy --queries labelled.npy --k 2 --out reference.csv": "",
+    "peaccel search --gallery g.npy --queries traffic.npy --k 2 --out monday.csv": "",
+    "peaccel check-threshold --accept accept.json --reference reference.csv --ranking monday.csv --audits 50 "
+    "--out watch/": "",
+    "peaccel check-threshold --accept accept.json --audited audited.csv --out watch/ --strict": "",
+    "peaccel check-threshold --accept accept.json --reference reference.csv --ranking tuesday.csv --out other/": "",
+    "peaccel check-threshold --accept accept.json --merge other/monitor.json --out watch/ --strict": "",
+    "peaccel audit --embeddings validation.npz --labels labels.npy --out audit/": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
     "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",
     "peaccel gallery append --gallery faces.lance --embeddings more.parquet --resume": "",
@@ -161,11 +169,16 @@ def inputs(tmp_path, monkeypatch):
         "g": mu[1::2],
         "new": mu[:40] + 0.1,
         "traffic": mu.repeat(2, 0),
+        "labelled": mu.repeat(2, 0),
         "strangers": -mu[:60],
         "persons": labels[:60],
     }
     for name, x in arrays.items():
         np.save(f"{name}.npy", x)
+    accept = pe.Selection(threshold=0.5, alpha=0.02, delta=0.05, number=400, accepted=300, wrong=1)
+    io.write_fit("accept.json", accept)
+    io.write_ranking("tuesday.csv", pe.search(pe.Point(mu), pe.Point(mu[1::2]), 2, "cosine"))
+    Path("audited.csv").write_text("query,right\n3,y\n8,y\n")
     match = labels % 2 == 0
     lines = [f"{score},{int(m)},{group}" for score, m, group in zip(mu[:, 0] + match, match, labels, strict=True)]
     Path("scored.csv").write_text("\n".join(["score,match,group", *lines]) + "\n")

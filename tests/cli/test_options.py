@@ -17,8 +17,10 @@ import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
-from peaccel.cli._option_groups import NormFiles, ScoreAndThreshold
+from peaccel.cli._option_groups import NormFiles
+from peaccel.cli.audit import Audit
 from peaccel.cli.check_answers import CheckAnswers
+from peaccel.cli.check_threshold import CheckThreshold
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
@@ -46,6 +48,8 @@ KINDS = {
     "choose-score": [ChooseScore],
     "choose-threshold": [ChooseThreshold],
     "check-answers": [CheckAnswers],
+    "check-threshold": [CheckThreshold],
+    "audit": [Audit],
     "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
@@ -69,6 +73,7 @@ MEANINGS = {
     "gallery": "gallery",
     "gallery_coords": "gallery was taken",
     "gallery_labels": "gallery's labels",
+    "images": "page shows some",
     "labels": "labels",
     "most": "[Hh]ow many",
     "novel": "without a right item",
@@ -85,6 +90,7 @@ MEANINGS = {
     "query_labels": "queries' labels",
     "quick": "[Ff]ew|seconds",
     "radius": "metres",
+    "ranking": "that 'peaccel search' wrote",
     "relevance": "pairs that are right",
     "resume": "Go on",
     "root": "data set",
@@ -93,7 +99,10 @@ MEANINGS = {
     "strict": "exit code 1",
     "skip_bad": "[Ll]eave out",
     "tensorboard": "TensorBoard",
+    "enrolment": "spk2utt",
+    "rule": "pe.fuse",
     "threads": "Threads",
+    "trial_list": "VoxCeleb",
     "weights": "backbone",
     "wrong": "[Tt]he target",
     "workers": "Processes that prepare",
@@ -116,8 +125,8 @@ BY_NAME = {"data": {str, "mnist", "digits8"}, "method": {Path, *HEADS}}
 """Options that take one of a few names in some commands, and a path in others."""
 
 
-ONE_TEXT = {f.name for group in (NormFiles, ScoreAndThreshold) for f in fields(group)} - {"score", "skip_bad"}
-"""Options whose help is the same in all commands; scores are chosen in `choose-threshold` with another default."""
+ONE_TEXT = {f.name for f in fields(NormFiles)} - {"skip_bad"}
+"""Options about fits, whose help is the same in all commands."""
 
 
 def options_of(command):

@@ -5,6 +5,7 @@ The CPU's kernels are held against references elsewhere; here both must agree, w
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -53,6 +54,36 @@ def test_elements(op, dtype):
         few = (found - want).abs() <= 40 * torch.finfo(dtype).tiny * torch.finfo(dtype).eps
         right = same | few | (off <= (5e-7 if dtype == torch.float32 else 3e-14))
         assert right.all(), f"at {float(x[worst])!r}: {float(found[worst])!r}, expected {float(want[worst])!r}"
+
+
+def test_no_draws_have_gradients_of_zeros():
+    """A share of no draws had hung the device."""
+    mu, kappa = torch.eye(5, device="cuda").requires_grad_(), torch.ones(5, device="cuda").requires_grad_()
+    pe.sample(pe.VonMisesFisher(mu, kappa), 0, seed=1).sum().backward()
+    assert not mu.grad.any() and not kappa.grad.any()
+
+
+def test_verbs_neither_wait_nor_follow_autocast():
+    g = pe.Normal(torch.randn(5000, 16, device="cuda"), torch.rand(1, 16, device="cuda") + 0.1)
+    q, ready, rho = g[:7], pe.prepare(g, "mls"), torch.tensor(0.7, device="cuda")
+    isotropic = pe.Normal(g.mu, g.mu[:, 0] ** 2 + 0.1)
+    ids = torch.arange(9, device="cuda").expand(7, 9)
+    calls = [partial(pe.pairwise, q, x, s) for x in (g, ready) for s in ("mls",)]
+    calls += [partial(pe.search, q, x, 3, "mls") for x in (g, ready)]
+    calls += [
+        partial(pe.rerank, q, g, ids, 3, pe.scores.ppk(rho=rho)),
+        partial(pe.pairwise, isotropic, isotropic, "mls"),
+    ]
+    calls += [partial(pe.pairwise, q, q, pe.scores.neg_sampled_l2(seed=3)), partial(pe.search, q, [g[:50], g[50:]], 3)]
+    want = [call() for call in calls]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.autocast("cuda", torch.float16):
+            found = [call() for call in calls]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for one, other in zip(found, want, strict=True):
+        assert all(map(torch.equal, *((x if isinstance(x, tuple) else (x,)) for x in (one, other))))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -19,6 +19,8 @@ OF_THE_DEVICE = {
     "test_gradients_of_draws_of_all_pairs",
     "test_hessians",
     "test_ids_out_of_range_are_nan_and_nothing_is_read",
+    "test_no_draws_have_gradients_of_zeros",
+    "test_verbs_neither_wait_nor_follow_autocast",
     "test_in_a_cuda_graph_draws_follow_the_seed",
     "test_offsets_beyond_two_billion_elements",
     "test_opcheck",

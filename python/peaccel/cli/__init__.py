@@ -42,6 +42,8 @@ COMMANDS = (
     "choose-score",
     "choose-threshold",
     "check-answers",
+    "check-threshold",
+    "audit",
     "search",
     "duplicates",
     "rerank",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from peaccel import io
@@ -14,7 +15,7 @@ from peaccel.distributions import Distribution
 from peaccel.io._array_files import read_array
 from peaccel.metrics import Relevance
 
-__all__ = ["WAYS", "LabelledFiles", "array", "novel", "sides"]
+__all__ = ["WAYS", "LabelledFiles", "array", "novel", "read_images", "sides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,3 +100,13 @@ def _kept(values: NDArray[Any], rows: NDArray[Any] | None) -> NDArray[Any]:
 def array(path: Path, key: str) -> NDArray[Any]:
     """An array of an .npy file, or under a key."""
     return read_array(path, key)
+
+
+def read_images(path: Path, count: int) -> NDArray[np.float64]:
+    """Images of `count` items, ink in [0, 1], of a file."""
+    pixels = array(path, "images")
+    if pixels.ndim != 3 or len(pixels) != count:
+        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
+    # Resampling moves numbers in [0, 1] a little beyond 1; other dtypes than uint8 may hold 0 to 255, too.
+    of_bytes = pixels.dtype == np.uint8 or pixels.max(initial=0) > 2
+    return np.asarray(pixels / (255 if of_bytes else 1), np.float64)

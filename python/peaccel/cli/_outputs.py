@@ -79,4 +79,5 @@ def _named_by(numbers: Path) -> list[str]:
 
 def inputs_of(task: Any) -> list[Path]:
     """The paths that a command reads."""
-    return [x for name, x in vars(task).items() if name != "out" and isinstance(x, Path)]
+    values = [x if isinstance(x, tuple) else (x,) for name, x in vars(task).items() if name != "out"]
+    return [x for of_option in values for x in of_option if isinstance(x, Path)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
 from peaccel import io, scores
+from peaccel._utils.ids import Ids, SortedIds, and_none, are_strings, none_like, there
 from peaccel._utils.table_paths import columns_in
 from peaccel.cli._fitted_files import read_fit, with_prior
 from peaccel.cli._option_groups import NormFiles, QueryFiles
@@ -21,8 +22,6 @@ from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
 __all__ = ["SearchFiles", "SearchInputs", "read", "write"]
-
-Ids: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # int64, or strings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,28 +90,22 @@ class SearchInputs:
         """How many items to find, of which k are kept."""
         return k if self.norm is None else max(k, SHORTLIST)
 
-    @property
-    def none(self) -> int | str:
-        """Padding among ids: -1, or "" among strings."""
-        return "" if self.ids is not None and self.ids.dtype.kind == "U" else -1
-
     def named(self, rows: Ids) -> Ids:
-        """The ids of rows of the gallery; `none` for -1."""
-        return rows if self.ids is None else np.append(self.ids, self.none)[rows]
+        """The ids of rows of the gallery; of -1 the one that stands for no item."""
+        return rows if self.ids is None else and_none(self.ids)[rows]
 
     def rows(self, candidates: Ids, path: Path) -> Ids:
         """The rows of candidates, -1 for none."""
         if self.kept is not None and len(candidates) == len(self.kept):
             candidates = candidates[self.kept]
-        if (candidates.dtype.kind == "U") != (self.none == ""):
-            expected = "strings like --ids" if self.none == "" else "integers, since there are no --ids of strings"
+        strings = are_strings(self.ids)
+        if are_strings(candidates) != strings:
+            expected = "strings like --ids" if strings else "integers, since there are no --ids of strings"
             raise ValueError(f"{path}: candidates holds {candidates.dtype}, expected {expected}")
         if self.ids is None:
             return candidates
-        order = np.argsort(self.ids)
-        rows = np.append(order, -1)[np.searchsorted(self.ids, candidates, sorter=order)]
-        rows = np.where(self.named(rows) == candidates, rows, -1)
-        unknown = candidates[(rows < 0) & (candidates != self.none)]
+        rows = SortedIds.of(self.ids).rows_of(candidates)
+        unknown = candidates[(rows < 0) & there(candidates)]
         if len(unknown):
             raise ValueError(f"{path}: candidates holds {unknown[0]}, which --ids lacks")
         return rows
@@ -125,7 +118,7 @@ def read(task: SearchFiles, one_set: bool = False) -> SearchInputs:
     fits = task.applied(one_set)
     files = task.file_of_ids("gallery"), task.file_of_ids("queries") if task.out.suffix in io.LINES else None
     ids, query_ids = (None if path is None else io.read_ids(path) for path in files)
-    if ids is not None and ids.dtype.kind == "U" and task.out.suffix == ".safetensors":
+    if are_strings(ids) and task.out.suffix == ".safetensors":
         raise ValueError(f"{task.out}: safetensors holds no strings, as {files[0]} are; expected another suffix")
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
     labels = None if task.gallery_labels is None else io.read_labels(task.gallery_labels)
@@ -169,7 +162,7 @@ def write(task: SearchFiles, inputs: SearchInputs, rows: Ranking[Any], seconds: 
     ranking = Ranking(kept.scores, inputs.named(kept.ids))
     if inputs.kept is not None:
         every = np.where(inputs.kept, np.cumsum(inputs.kept) - 1, -1)  # queries that were left out find nothing
-        of_none = np.full((1, task.k), -np.inf, ranking.scores.dtype), np.full((1, task.k), inputs.none)
+        of_none = np.full((1, task.k), -np.inf, ranking.scores.dtype), np.full((1, task.k), none_like(inputs.ids))
         ranking = Ranking(*(np.concatenate([x, none])[every] for x, none in zip(ranking, of_none, strict=True)))
     io.write_ranking(task.out, ranking, inputs.query_ids)
     size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"

@@ -11,8 +11,12 @@ from peaccel import io, scores
 from peaccel._utils import options
 from peaccel.cli._option_groups import BY_LABELS, LabelledSets
 from peaccel.cli._outputs import outputs, save_numbers
+from peaccel.cli._shares import share
+from peaccel.cli._trial_files import TrialFiles
 from peaccel.distributions import Distribution
 from peaccel.evaluation.choose_score import ITEMS, Fits, RankedScore, choose_score, fit_all
+from peaccel.evaluation.criteria import By
+from peaccel.evaluation.pair_rates import P_TARGET
 
 __all__ = ["ChooseScore", "main"]
 
@@ -21,7 +25,7 @@ FITS = "prior", "calibration", "centre", "plda"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseScore(LabelledSets):
+class ChooseScore(LabelledSets, TrialFiles):
     """Labelled data to choose a score on, and output.
 
     Items are of classes that nothing was trained on, at least 20 of two items or more."""
@@ -30,6 +34,14 @@ class ChooseScore(LabelledSets):
     """A folder that receives choice.json, report.html, and, fitted to all items, for 'peaccel search': prior.json of
     Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points; made if
     missing."""
+    by: By = "recall"
+    """The number that scores are compared by. recall: Recall@1. eer: equal error rate of verification pairs, drawn or,
+    with --trial-list, --ids and --labels, those of the list. dcf: their least detection cost at --p-target. answered:
+    the largest share of queries that can be answered with a share --wrong of wrong answers."""
+    wrong: str = "5%"
+    """The target of --by answered: the share of accepted answers that may be wrong."""
+    p_target: float = P_TARGET
+    """Prior probability of a right pair, for --by dcf (minDCF)."""
     draws: bool = False
     """Rank scores that draw, too."""
     items: int = ITEMS
@@ -41,10 +53,25 @@ class ChooseScore(LabelledSets):
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(ChooseScore, "peaccel choose-score", __doc__, arguments)
+    named = task.read_trials("embeddings", "labels")
+    if named is not None and task.by not in ("eer", "dcf"):
+        raise ValueError(f"--trial-list is for --by eer or dcf, got {task.by}")
     d, labels, gallery = _read(task)
     names = "choice.json", "report.html", *(f"{name}.json" for name in FITS)
     numbers, page, *files = outputs(task.out, task, *names)
-    found = choose_score(d, labels, gallery=gallery, draws=task.draws, items=task.items, progress=True, seed=task.seed)
+    found = choose_score(
+        d,
+        labels,
+        gallery=gallery,
+        by=task.by,
+        pairs=None if named is None else named.rows(),
+        wrong=float(share("wrong", task.wrong)),
+        p_target=task.p_target,
+        draws=task.draws,
+        items=task.items,
+        progress=True,
+        seed=task.seed,
+    )
     fits = fit_all(d, labels, gallery, task.seed)
     best, paths = found.best, dict(zip(FITS, files, strict=True))
     kept: dict[str, Any] = {**fits.of_scores, "calibration": fits.calibration, "plda": fits.plda}

@@ -20,6 +20,7 @@ from peaccel.cli._labelled_files import WAYS, LabelledFiles, novel, sides
 from peaccel.cli._option_groups import FitFiles, NormFiles, dashed
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._shares import share
+from peaccel.cli._trial_files import TrialFiles
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
@@ -31,7 +32,7 @@ __all__ = ["ChooseThreshold", "main"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseThreshold(LabelledFiles, NormFiles):
+class ChooseThreshold(LabelledFiles, TrialFiles, NormFiles):
     """Data to choose a threshold on, its promise, and output.
 
     Labelled queries and a gallery, of classes that nothing was trained on, or scored pairs."""
@@ -45,15 +46,6 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     """Instead of embeddings: verification pairs that are scored already, by any model. .csv or .tsv with a first line
     that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person, of which one pair
     counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match."""
-    trial_list: Path | None = None
-    """Or a list of pairs by name, in VoxCeleb's form (1 enrol test) or Kaldi's (enrol test target), with --embeddings
-    and their --ids; they are scored by --score, and their threshold is one of pairs."""
-    ids: Path | None = None
-    """With --trial-list: the name of each of --embeddings, strings or int [N], .npy, or .npz with key ids."""
-    enrolment: Path | None = None
-    """With --trial-list: a line for each who is enrolled, with the names of the utterances that are fused (spk2utt)."""
-    rule: str | None = None
-    """With --enrolment: a rule of pe.fuse; by default that of the kind of embeddings."""
     wrong: str | None = None
     """The target: at most this share of accepted answers, or pairs, is wrong, such as 1% or 0.01; of pairs a precision
     of 99%. Without a target tables show usual ones."""
@@ -87,9 +79,6 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     """End with exit code 1 where a target is named and no threshold can be promised to keep it."""
     seed: int = 0
     """Seed of the draw of one query, or pair, of each class, and of the parts of the fitted probability."""
-
-
-OF_TRIALS = ("trial_list", "ids", "enrolment", "rule")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -145,8 +134,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
         raise ValueError("--far is of --pairs; of searches it is --fpir")
     if "p_target" in alphas:
         raise ValueError("--p-target is of --pairs and --trial-list")
-    if beside := [name for name in OF_TRIALS if getattr(task, name) is not None]:
-        raise ValueError(f"--{beside[0]} is of --trial-list, which is not there")
+    task.read_trials()
     if task.try_centre and (task.centre or task.plda or task.calibration):
         raise ValueError("--try-centre stands alone, found --centre, --plda or --calibration beside it")
     score = _score(task)
@@ -198,7 +186,13 @@ def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> 
 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
-    others = (*(f.name for f in fields(FitFiles)), "cohort", "novel", "novel_labels", *OF_TRIALS)
+    others = (
+        *(f.name for f in fields(FitFiles)),
+        "cohort",
+        "novel",
+        "novel_labels",
+        *(f.name for f in fields(TrialFiles)),
+    )
     beside = task.named(WAYS) | {name for name in others if getattr(task, name)}
     if beside or task.score != ChooseThreshold.score:
         names = dashed(sorted(beside or {"score"}))
@@ -208,21 +202,16 @@ def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
 
 def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.int64]]:
     """The pairs of a trial list, scored by names, and the speakers of both sides."""
-    if task.named(WAYS) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
-        found = dashed(sorted(task.named(WAYS))) or "none"
-        raise ValueError(f"--trial-list needs --embeddings and --ids, and no labels; found {found}")
-    if task.novel is not None or task.novel_labels is not None:
-        raise ValueError("--novel is of searches, not of --trial-list")
-    if task.rule is not None and task.enrolment is None:
-        raise ValueError("--rule is of --enrolment, which is not given")
-    trials, fits = io.read_trials(task.trial_list), task.applied()
+    named, fits = task.read_trials("embeddings"), task.applied()
+    assert named is not None and task.embeddings is not None
+    trials = named.trials
     scored = score_trials(
         fits.of_gallery(task.embeddings),
-        io.read_ids(task.ids),
+        named.ids,
         trials.enrol,
         trials.test,
         _score(task),
-        enrolment=None if task.enrolment is None else io.read_enrolment(task.enrolment),
+        enrolment=named.enrolment,
         rule=task.rule,
         cohort=None if task.cohort is None else fits.of_gallery(task.cohort),
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from peaccel import io, scores
 from peaccel._utils import options
+from peaccel._utils.ids import are_strings
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import printable, unknown
 from peaccel.cli._fitted_files import read_fit
@@ -189,7 +190,7 @@ def _delete(task: Delete) -> None:
     gallery = Gallery.open(task.gallery)
     ids = [] if task.ids is None else io.read_ids(task.ids).tolist()
     words: list[Any] = list(task.id)
-    if gallery.ids.dtype.kind == "i":
+    if not are_strings(gallery.ids):
         if wrong := [word for word in words if not word.isdecimal()]:
             raise ValueError(f"--id is {wrong[0]!r}, expected an integer, as the gallery's ids are")
         words = list(map(int, words))

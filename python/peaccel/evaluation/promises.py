@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 from peaccel.fits.learn_then_test import limit_false_matches, tested
 from peaccel.fits.records import FalseMatchLimit, Selection
 
-__all__ = ["FAR", "FPIR", "WRONG_ANSWERS", "WRONG_PAIRS", "JudgedAnswers", "Per", "Promise", "per_cent", "risks"]
+__all__ = [
+    "FAR",
+    "FPIR",
+    "WRONG_ANSWERS",
+    "WRONG_PAIRS",
+    "JudgedAnswers",
+    "Per",
+    "Promise",
+    "per_cent",
+    "promise_of",
+    "risks",
+]
 
 Per: TypeAlias = Literal["class", "query", "group", "pair"]
 """The unit of a promise: units are drawn independently, and one case of each is tested."""
@@ -168,3 +179,10 @@ FAR = _OfOthers(
     case="pair",
     ladder=(0.1, 0.01, 0.001, 0.0001),
 )
+
+
+def promise_of(accept: Selection | FalseMatchLimit) -> Promise:
+    """The promise that a threshold was found to keep."""
+    if isinstance(accept, Selection):
+        return WRONG_PAIRS if accept.of == "pairs" else WRONG_ANSWERS
+    return FAR if accept.of == "pairs" else FPIR

@@ -18,7 +18,7 @@ from peaccel.fits.saved_fit import SavedFit, keys_of, made
 from peaccel.io._array_files import existing, write_text
 from peaccel.io.states import Fit, Plain, to_state
 
-__all__ = ["fingerprint", "read_fit", "write_fit"]
+__all__ = ["as_record", "fingerprint", "of_record", "read_fit", "read_json", "write_fit"]
 
 VERSION = 1
 NULL = ("threshold", "gap")
@@ -52,13 +52,19 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
     >>> pe.io.read_fit("calibration.json")(pe.Normal([[0.0, 1.0]], var=[0.1])).var.round(3).tolist()
     [0.41]
     """
-    kind, plain = _plain_fit("write_fit", fit)
+    write_text(path, (".json",), json.dumps(as_record("write_fit", path, fit)) + "\n")
+
+
+def as_record(owner: str, path: PathLike, fit: Fit | float) -> dict[str, Any]:
+    """The object that the file of a fit holds; errors of its values begin with the path."""
+    kind, plain = _plain_fit(owner, fit)
+    record = {"peaccel": kind, "version": VERSION, **plain}
     try:
         _fit(kind, plain)
-        text = json.dumps({"peaccel": kind, "version": VERSION, **plain}, allow_nan=False)
+        json.dumps(record, allow_nan=False)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    write_text(path, (".json",), text + "\n")
+    return record
 
 
 def fingerprint(fit: Fit | float) -> str:
@@ -97,19 +103,29 @@ def read_fit(path: PathLike) -> Prior[Numpy] | Plain | float:
     >>> pe.io.read_fit("shift.json")
     0.25
     """
+    return of_record(path, read_json(path))
+
+
+def read_json(path: PathLike) -> Any:
+    """Content of a .json file; ValueError where it is damaged."""
     path = existing(path, (".json",))
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read as JSON, truncated or damaged? ({error})") from None
-    kind = record.pop("peaccel", None) if isinstance(record, dict) else None
+
+
+def of_record(path: PathLike, record: Any) -> Prior[Numpy] | Plain | float:
+    """The fit that an object of `as_record` describes; errors begin with the path."""
+    values = dict(record) if isinstance(record, dict) else {}
+    kind = values.pop("peaccel", None)
     known = ("prior", "shift", *SavedFit.kinds)
     if not isinstance(kind, str) or kind not in known:
         raise ValueError(f'{path}: is not a fit: expected an object with the key "peaccel", one of {", ".join(known)}')
-    if (version := record.pop("version", None)) != VERSION:
+    if (version := values.pop("version", None)) != VERSION:
         raise ValueError(f"{path}: has format version {version}, expected {VERSION}")
     try:
-        return _fit(kind, record)
+        return _fit(kind, values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

@@ -63,13 +63,14 @@ class Kernels(NamedTuple):
     ``search(op, inputs, k, prune, panels)`` those of all rows, with the share of pairs scored, None where it is not
     known; both are detached. ``select(scores, ids, k)`` sorts, where a kernel does: higher scores, then NaN, then ids
     -1, ties by the lower id. ``codes`` and ``panels`` are what a prepared gallery has for these kernels, if any:
-    ``panels(op, mu, uncertainty)`` gives what search reads of a gallery of one inner product.
+    ``panels(op, mu, uncertainty, coded)`` gives what search reads of a gallery of one inner product, with codes or
+    not.
     """
 
     score: Callable[[PairOp, Inputs, Array | None, bool], Array]
     rerank: Callable[..., tuple[Array, Array]]
     search: Callable[..., tuple[Array, Array, float | None]]
-    panels: Callable[[PairOp, Array, Array], list[Array] | None]
+    panels: Callable[[PairOp, Array, Array, bool], list[Array] | None]
     select: Callable[[Array, Array, int], tuple[Array, Array]] | None = None
 
 
@@ -101,15 +102,15 @@ def _search_traced(
     return *_torch().search(op, inputs, k, prune, panels), None
 
 
-def _no_panels(op: PairOp, mu: Array, uncertainty: Array) -> None:
+def _no_panels(op: PairOp, mu: Array, uncertainty: Array, coded: bool) -> None:
     return None
 
 
-def _panels_of_host(op: PairOp, mu: Array, uncertainty: Array) -> list[Array]:
-    return _numpy.panels(mu, uncertainty)
+def _panels_of_host(op: PairOp, mu: Array, uncertainty: Array, coded: bool) -> list[Array]:
+    return _numpy.panels(mu, uncertainty, coded)
 
 
-def _panels_of_gpu(op: PairOp, mu: Array, uncertainty: Array) -> list[Array]:
+def _panels_of_gpu(op: PairOp, mu: Array, uncertainty: Array, coded: bool) -> list[Array]:
     return _cuda.panels(op, mu)
 
 

@@ -37,6 +37,7 @@ from peaccel.scores._inputs import like
 __all__ = ["LaidOut", "Prepared", "gallery_inputs", "prepare"]
 
 BLOCK = 8192  # rows of halves that are converted at a time
+MUCH = 1 << 19  # elements of a gallery from which on a search gains by codes
 CODES = 2  # the position of codes beside the inputs, which are mu 0 and uncertainty 1
 
 
@@ -71,7 +72,7 @@ class Prepared(Generic[ArrayT]):
         score: Score,
         *,
         pack: bool = True,
-        codes: bool = False,
+        codes: bool | None = None,
         pairs: Sequence[Pair] = (),
     ) -> None:
         self.score = score.snapshot()
@@ -83,7 +84,7 @@ class Prepared(Generic[ArrayT]):
         }
         # The score as kernels take it, with its arrays on the device: those of the host would be copied at every call.
         self.near = replace(self.score, params={name: self._near(x) for name, x in self.score.params.items()})
-        self.packed, self.coded = pack, codes
+        self.packed, self.coded, self._codes = pack, bool(codes), codes
         # Keys compare by value: a score that was unpickled has other pairs, equal to those of the first.
         self._by_pair: dict[Pair, LaidOut] = {}
         # Where all items have one variance: the one that all queries have, and what is laid out for these.
@@ -94,7 +95,7 @@ class Prepared(Generic[ArrayT]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         weighted = self._weighted is not None
-        return _made_again, (self.distribution, self.score, self.packed, self.coded, tuple(self._by_pair), weighted)
+        return _made_again, (self.distribution, self.score, self.packed, self._codes, tuple(self._by_pair), weighted)
 
     def __len__(self) -> int:
         return len(self.distribution)
@@ -157,11 +158,11 @@ class Prepared(Generic[ArrayT]):
             copies, mu, uncertainty = [rows], rows[:, : self.dim], rows[:, self.dim :]
         else:
             copies = [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
-        return LaidOut(pair, (mu, uncertainty), copies, pack=self.packed, codes=self.coded)
+        return LaidOut(pair, (mu, uncertainty), copies, pack=self.packed, codes=self._codes)
 
     def extended(self, gallery: Distribution[ArrayT]) -> Prepared[ArrayT]:
         """The same for a gallery that begins with the items of this one, of which nothing is computed again."""
-        new = Prepared(gallery, self.score, pack=False, codes=self.coded)
+        new = Prepared(gallery, self.score, pack=False, codes=self._codes)
         if not len(self):  # arrays of no items share an address
             return new
         for pair, made in self._by_pair.items():
@@ -176,7 +177,7 @@ class LaidOut:
     """Inputs of the op of one pair, of a gallery; panels and codes are made at their first use."""
 
     def __init__(
-        self, pair: Pair, inputs: tuple[Array, Array], copies: list[Array], *, pack: bool, codes: bool
+        self, pair: Pair, inputs: tuple[Array, Array], copies: list[Array], *, pack: bool, codes: bool | None
     ) -> None:
         self.pair, self.inputs, self._copies = pair, inputs, copies
         self._to_pack, self._to_code = pack, codes
@@ -203,10 +204,12 @@ class LaidOut:
         self.codes()
 
     def panels(self) -> list[Array] | None:
-        """The gallery as panels, or its squared norms on a GPU, for ops that search by products; None for others."""
+        """The gallery as panels, with codes or not, or its squared norms on a GPU, for ops that search by products."""
         mu = self.inputs[0]
         if self._to_pack and self._panels is None and self.pair.op.layout == "panels":
-            self._panels = kernels_of(mu).panels(self.pair.op, *self.inputs)
+            gains = len(mu) * mu.shape[1] >= MUCH
+            coded = gains if self._to_code is None else self._to_code
+            self._panels = kernels_of(mu).panels(self.pair.op, *self.inputs, coded)
             self._made = _event(mu)
         return self._panels
 
@@ -268,7 +271,7 @@ def _side_by_side(mu: Array, uncertainty: Array) -> Array:
 
 
 def _made_again(
-    gallery: Distribution[ArrayT], score: Score, pack: bool, codes: bool, pairs: Sequence[Pair], weighted: bool
+    gallery: Distribution[ArrayT], score: Score, pack: bool, codes: bool | None, pairs: Sequence[Pair], weighted: bool
 ) -> Prepared[ArrayT]:
     prepared = Prepared(gallery, score, pack=pack, codes=codes, pairs=pairs)
     if weighted:
@@ -302,7 +305,11 @@ def _counterpart(x: Array, d: Distribution, other: Distribution) -> Array:
 
 @quiet
 def prepare(
-    gallery: Distribution[ArrayT], score: str | Score | None = None, dtype: str | None = None, *, codes: bool = False
+    gallery: Distribution[ArrayT],
+    score: str | Score | None = None,
+    dtype: str | None = None,
+    *,
+    codes: bool | None = None,
 ) -> Prepared[ArrayT]:
     """All that a score can compute ahead of its queries: a copy of the gallery packed for search, norms, shifted means.
 
@@ -320,11 +327,13 @@ def prepare(
         stays 1, by 1e-7 or so from D = 64 on: nearest rounding would move it by 1e-4 (float16) or 1e-3 (bfloat16), and
         the scores of sharp distributions with it.
     codes
-        Whether to keep the means as 8-bit integers too, for scores of one inner product: D, rounded up to a multiple of
-        16, and 24 bytes an item. `rerank` and `FaissReranker` read these first, and the means themselves of candidates
-        that may be among the best k. What they return is the same to the last bit. It pays where the gallery is larger
-        than the cache, from D = 128 or so and several hundred candidates on. Lists of fewer than 8 k rows are scored
-        without them, and of lists of more than 2048 those parts of 2048 that have fewer.
+        Whether to keep the means as 8-bit integers too, for scores of one inner product. What verbs return is the same
+        to the last bit. By default `search` reads such integers first, and the means themselves of items that may be
+        among the best k: D and some 5 bytes an item, from 4,096 items of 128 dimensions on, where the processor has
+        AVX2. With True, `rerank` and `FaissReranker` do so too: D, rounded up to a multiple of 16, and 24 bytes an
+        item. That pays where the gallery is larger than the cache, from D = 128 or so and several hundred candidates
+        on. Lists of fewer than 8 k rows are scored without them, and of lists of more than 2048 those parts of 2048
+        that have fewer. False: no integers.
 
     Returns
     -------
@@ -334,8 +343,8 @@ def prepare(
     Raises
     ------
     TypeError
-        gallery is not a distribution, or the score takes no such gallery; codes is not a bool, or they are asked for of
-        a gallery that the score reads in another way, or on a GPU.
+        gallery is not a distribution, or the score takes no such gallery; codes is not a bool or None, or they are
+        asked for of a gallery that the score reads in another way, or on a GPU.
     ValueError
         Unknown score or dtype.
 
@@ -354,8 +363,9 @@ def prepare(
     require_distribution(record.name, "gallery", gallery)
     if dtype is not None and dtype not in FLOATING:
         raise ValueError(f"prepare: dtype {dtype!r}, expected float16, bfloat16, float32 or float64")
-    if not isinstance(codes, (bool, np.bool_)):
-        raise TypeError(f"prepare: codes is {codes!r}, expected True or False")
+    if not (codes is None or isinstance(codes, (bool, np.bool_))):
+        raise TypeError(f"prepare: codes is {codes!r}, expected True, False or None")
+    codes = None if codes is None else bool(codes)
     gallery = gallery.detach()
     gallery.check_rows()
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]

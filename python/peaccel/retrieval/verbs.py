@@ -246,8 +246,9 @@ def search(
     prune
         Whether mls, llr, ppk and inclusion of diagonal normals first bound all pairs by matrix products and score what
         is left; results are the same to the last bit. "auto": where there are many queries and the bound saves time.
-        Other scores have one way to search. On a GPU it is scores of one inner product that are bounded, of float32
-        galleries and halves: "always", and with "auto" from 4,096 rows on.
+        Scores of one inner product rule items out by 8-bit integers, of a prepared gallery or for 64 queries and more;
+        "auto": as long as that saves time; "never": not at all. On a GPU these scores are bounded, of float32 galleries
+        and halves: "always", and with "auto" from 4,096 rows on.
 
     Returns
     -------

@@ -2,8 +2,7 @@
 
 use super::filter::{slack, smallest};
 use super::formulas::{Formula, Query};
-use super::lengths::in_range;
-use super::pool::{Passed, Pool, Weigh, WEIGHED};
+use super::pool::{passed, Pool, Weigh, WEIGHED};
 use super::{sq_norms, DotKernel};
 use crate::codes::{self, Codes, Product};
 use crate::drivers::Found;
@@ -52,22 +51,4 @@ pub fn best<T: Float, F: Formula>(
     pool.narrow();
     pool.settle(score, query);
     pool.top
-}
-
-/// A row as the second sieve takes it; None where its codes say nothing, or its length and that of the query are not those that
-/// the score divides by.
-fn passed<T: Float, F: Formula>(query: &Query, product: &Product, row: usize) -> Option<Passed> {
-    let Product { x, within, norm, number: uncertainty } = *product;
-    if !(within < f64::INFINITY) {
-        return None;
-    }
-    if F::DIFFERENCE {
-        return Some(Passed { x: query.norm + norm - 2.0 * x, within: 2.0 * within, norm, uncertainty, row });
-    }
-    if !(in_range::<T>(query.norm) && in_range::<T>(norm)) {
-        return None;
-    }
-    let largest = query.norm.sqrt() * norm.sqrt(); // the product of the squares could leave the range
-    let (least, most) = ((x - within).max(-largest), (x + within).min(largest));
-    Some(Passed { x: 0.5 * (least + most), within: 0.5 * (most - least), norm, uncertainty, row })
 }

@@ -1,15 +1,19 @@
-//! Exact search that scores few pairs: inner products of register tiles rule the others out.
+//! Exact search that scores few pairs: inner products of register tiles, or of codes, rule the others out.
 
 use super::formulas::{Group, Query};
 use super::lengths::{has_lengths, in_range};
-use super::pool::{Passed, Pool, Weigh};
+use super::pool::{passed, Passed, Pool, Weigh};
 use super::{sq_norms, DotKernel, Formula};
-use crate::drivers::{self, Best};
+use crate::coded_panels::{self, Buffer, CodedPanels, CodedQueries, TOGETHER};
+use crate::codes::Product;
+use crate::drivers::{self, Best, Prune};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::parallel;
+use crate::simd::bytes::{Bytes, Sums};
 use crate::simd::{ascending, dispatch, set_bits, Float, Kernel, Simd};
 use crate::view::Matrix;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +25,6 @@ pub fn search<T: Float, F: Formula>(score: &DotKernel<T, F>, best: Best<T>) -> R
     if !F::SIEVED || dim == 0 || long || (queries < FEW && score.packed.is_none()) {
         return drivers::search(score, best);
     }
-    let group = panels::padded::<T>(drivers::segment(dim));
     let sorted;
     let order = match &score.packed {
         Some(packed) => packed.order,
@@ -30,13 +33,16 @@ pub fn search<T: Float, F: Formula>(score: &DotKernel<T, F>, best: Best<T>) -> R
             &sorted[..]
         }
     };
+    let codes = Codes::of(score, best.k);
+    let segment = panels::padded::<T>(drivers::segment(dim));
+    let group = segment * if codes.is_some() { (gallery / (GROUPS * segment)).clamp(1, 4) } else { 1 };
     let groups = scattered(gallery.div_ceil(group));
     let block = (POOLED / best.k.max(1)).clamp((dim / 2).clamp(64, 1024), 1024);
     let Best { k, scores, ids, interrupted } = best;
     let scan: &drivers::Scan<Pool<T>> = &|queries, places, floors, pools| {
         // A shard that begins beyond the last row is empty.
         let groups = &groups[places.start.div_ceil(group)..places.end.div_ceil(group)];
-        scan(score, queries, order, (groups, group), floors, pools)
+        scan(score, queries, order, (groups, group), (codes.as_ref(), k), floors, pools)
     };
     let (pools, scored) = drivers::shards((queries, gallery, k), block, (group, usize::MAX), interrupted, scan)?;
     let (scored, parts) = (AtomicUsize::new(scored), scores.chunks_mut(k).zip(ids.chunks_mut(k)).zip(pools));
@@ -53,6 +59,15 @@ const LONG: (usize, usize) = (14, 10);
 
 /// Fewer queries than this do not pay for packing the rows of a gallery that is not prepared.
 const FEW: usize = 6;
+
+/// Groups that a large gallery has at least: the products of codes take little time, beside which limits of many would take much.
+const GROUPS: usize = 128;
+
+/// The fewest queries that pay for the codes of a gallery that is not prepared.
+const MANY: usize = 64;
+
+/// The elements of a gallery for each of the best k that pay for its codes: some rows are among the best for a while only.
+const PASSED: usize = 1 << 15;
 
 /// Rows that are sorted together: few enough for the second-level cache.
 const STRETCH: usize = 1 << 16;
@@ -84,40 +99,51 @@ fn scattered(n: usize) -> Vec<usize> {
     (0..1 << bits).map(reversed).filter(|&i| i < n).collect()
 }
 
+/// The codes by which a search rules rows out.
+struct Codes<'a> {
+    /// How they are multiplied.
+    bytes: Bytes,
+    /// Those of a prepared gallery; else they are made group by group.
+    panels: Option<CodedPanels<'a>>,
+    /// The vector that rows share.
+    middle: Cow<'a, [f64]>,
+}
+
+impl<'a> Codes<'a> {
+    /// None where they gain nothing, or are not wanted.
+    fn of<T: Float, F: Formula>(score: &DotKernel<'a, T, F>, k: usize) -> Option<Self> {
+        let (queries, dim, always) = (score.inputs.mu1.rows(), score.inputs.mu1.stored(), score.prune == Prune::Always);
+        let short = always || score.inputs.mu2.rows().saturating_mul(dim) / PASSED >= k;
+        let bytes = coded_panels::pays(dim).filter(|_| short && score.prune != Prune::Never)?;
+        if let Some(packed) = &score.packed {
+            return packed.coded.map(|panels| Codes { bytes, panels: Some(panels), middle: panels.middle().into() });
+        }
+        (queries >= MANY || always).then(|| Codes {
+            bytes,
+            panels: None,
+            middle: coded_panels::middle(&score.inputs.mu2).into(),
+        })
+    }
+}
+
 /// One task of a search: a block of queries over a shard of the gallery, given by the numbers of its groups and a group's rows.
 fn scan<T: Float, F: Formula>(
     score: &DotKernel<T, F>,
     queries: Range<usize>,
     order: &[i64],
     (groups, group): (&[usize], usize),
+    (codes, k): (Option<&Codes>, usize),
     floors: &[f64],
     pools: &mut [Pool<T>],
 ) -> usize {
     let inputs = &score.inputs;
-    let dim = inputs.mu1.stored();
     let tiles = QueryTiles::new(&inputs.mu1, queries.clone());
     let mut norms = vec![T::default(); group.max(queries.len())];
     sq_norms(&Matrix::Full(inputs.mu1), queries.clone(), &mut norms[..queries.len()]);
-    let query = |(i, norm): (usize, &T)| {
-        let uncertainty = inputs.uncertainty1.row(i)[0].to_f64();
-        Query { norm: norm.to_f64(), uncertainty, ..Query::default() }
-    };
     pools.iter_mut().zip(floors).for_each(|(pool, &floor)| pool.threshold = floor);
-    let mut filter = Filter {
-        score,
-        first_query: queries.start,
-        queries: queries.clone().zip(&norms).map(query).collect(),
-        // Queries of the padding have a limit that nothing reaches.
-        limits: vec![T::from_f64(f64::INFINITY); tiles.padded()],
-        pools,
-        slack: slack::<T>(dim),
-        smallest: smallest::<T>(dim),
-        scored: 0,
-        group: NO_ROWS,
-        rows: &[],
-        norms: Vec::with_capacity(group),
-    };
-    let (mut buffer, mut starts) = (Vec::new(), vec![T::default(); group]);
+    let mut filter = Filter::new(score, (queries, &norms), tiles.padded(), codes, pools);
+    let mut trials = Trials::new(k, floors, score.prune);
+    let (mut buffer, mut starts, mut coded_buffer) = (Vec::new(), vec![T::default(); group], Buffer::default());
     for first in groups.iter().map(|number| number * group) {
         let order = &order[first..order.len().min(first + group)];
         let norms = match &score.packed {
@@ -127,9 +153,16 @@ fn scan<T: Float, F: Formula>(
                 &norms[..order.len()]
             }
         };
-        filter.enter(order, norms);
-        filter.start(norms, &mut starts);
-        products(score, &tiles, (first, order), &starts, &mut buffer, &mut filter);
+        let coded = codes.filter(|_| trials.next(order.len())).map(|codes| match codes.panels {
+            Some(panels) => (panels, first / TOGETHER),
+            None => (coded_buffer.encode(&inputs.mu2, order, &codes.middle), 0),
+        });
+        filter.enter(order, norms, coded);
+        filter.passed_over = coded.map_or(0, |coded| filter.sieve(coded, &mut trials));
+        if filter.passed_over < order.len() {
+            filter.start(norms, &mut starts);
+            products(score, &tiles, (first, order), &starts, &mut buffer, &mut filter);
+        }
     }
     for query in 0..filter.queries.len() {
         filter.weigh(query);
@@ -138,8 +171,55 @@ fn scan<T: Float, F: Formula>(
     filter.scored
 }
 
-/// Shows the filter the inner products of the rows of a group, from position `first` on; they are packed into `buffer` unless the
-/// gallery is prepared.
+/// The choice between codes and panels, group by group. Pairs that codes do not rule out cost more than what codes save on others.
+struct Trials {
+    prune: Prune,
+    /// Rows that are left to panels at first, until thresholds are worth something.
+    early: usize,
+    /// Groups that are left to panels until the next trial, and those that are after it if it fails.
+    wait: (usize, usize),
+    /// Pairs that may pass since the last trial failed, and those that have passed.
+    most: f64,
+    passed: usize,
+}
+
+/// Groups that are left to panels after the first trial in which codes ruled too few pairs out; after the next, so many times more.
+const WAIT: (usize, usize) = (4, 4);
+
+/// The share of pairs that may pass.
+const SHARE: f64 = 1.0 / 64.0;
+
+/// So many times k, rows of a query may pass beside that share: those that are among its best for a while.
+const BEST: usize = 8;
+
+impl Trials {
+    fn new(k: usize, floors: &[f64], prune: Prune) -> Self {
+        let known = floors.iter().all(|&floor| floor > f64::NEG_INFINITY) || prune == Prune::Always;
+        let most = (BEST * k * floors.len()) as f64;
+        Trials { prune, early: if known { 0 } else { BEST * k }, wait: (0, WAIT.0), most, passed: 0 }
+    }
+
+    /// Whether codes are tried for the next group, of so many rows.
+    fn next(&mut self, rows: usize) -> bool {
+        let tried = self.early == 0 && self.wait.0 == 0;
+        (self.early, self.wait.0) = (self.early.saturating_sub(rows), self.wait.0.saturating_sub(1));
+        tried
+    }
+
+    /// Whether more pairs have passed than may, of so many more pairs.
+    fn too_many(&mut self, pairs: usize) -> bool {
+        self.most += SHARE * pairs as f64;
+        if self.passed as f64 <= self.most || self.prune == Prune::Always {
+            return false;
+        }
+        (self.most, self.passed) = (0.0, 0);
+        self.wait = (self.wait.1, self.wait.1.saturating_mul(WAIT.1));
+        true
+    }
+}
+
+/// Shows the filter the inner products of the rows of a group, from position `first` on, but for those that it has passed over; they
+/// are packed into `buffer` unless the gallery is prepared.
 fn products<T: Float, F: Formula>(
     score: &DotKernel<T, F>,
     tiles: &QueryTiles<T>,
@@ -148,6 +228,8 @@ fn products<T: Float, F: Formula>(
     buffer: &mut Vec<T>,
     filter: &mut Filter<T, F>,
 ) {
+    let (order, starts, first) =
+        (&order[filter.passed_over..], &starts[filter.passed_over..], first + filter.passed_over);
     let (padded, width, dim) = (panels::padded::<T>(order.len()), 2 * T::LANES, score.inputs.mu1.stored());
     if let Some(packed) = &score.packed {
         let pairs = first / width..(first + padded) / width;
@@ -198,12 +280,19 @@ pub fn smallest<T: Float>(dim: usize) -> f64 {
 /// inner product at which y is the bound, rounded down. Where products may overflow there is no lower bound. A NaN passes both
 /// sieves, but rows whose norm or uncertainty is NaN do not count in a group: a NaN is not among the best while there is a
 /// threshold.
+///
+/// Codes take the place of panels in the first sieve, group by group, while they rule enough pairs out ([`Trials`]). The same limit
+/// holds for the inner product of the rows as real numbers, which lies nearer to that of the pair function than that of the panels
+/// may. [`coded_panels`] has the proof that codes find no less than that. What they leave out of a pair widens its bounds in the second
+/// sieve ([`Passed::within`]). A row or query that has no codes passes both.
 struct Filter<'a, 'b, T, F> {
     score: &'a DotKernel<'b, T, F>,
     first_query: usize,
     queries: Vec<Query>,
     /// The least inner product that passes in the group at hand, for each query.
     limits: Vec<T>,
+    /// The queries as codes, if there are codes.
+    coded: Option<CodedQueries>,
     pools: &'a mut [Pool<T>],
     slack: f64,
     smallest: f64,
@@ -215,6 +304,8 @@ struct Filter<'a, 'b, T, F> {
     rows: &'a [i64],
     /// The squared norms of these rows.
     norms: Vec<T>,
+    /// How many of the first rows codes have looked at.
+    passed_over: usize,
 }
 
 /// The ranges of no rows, which are to be widened.
@@ -239,15 +330,46 @@ impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
     }
 }
 
-impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
-    /// Makes these rows, with these squared norms, the group at hand.
-    fn enter(&mut self, rows: &'a [i64], norms: &[T]) {
+impl<'a, 'b, T: Float, F: Formula> Filter<'a, 'b, T, F> {
+    /// A filter of a block of queries with these squared norms, and padding.
+    fn new(
+        score: &'a DotKernel<'b, T, F>,
+        (queries, norms): (Range<usize>, &[T]),
+        padded: usize,
+        codes: Option<&Codes>,
+        pools: &'a mut [Pool<T>],
+    ) -> Self {
+        let (inputs, dim) = (&score.inputs, score.inputs.mu1.stored());
+        let query = |(i, norm): (usize, &T)| {
+            let uncertainty = inputs.uncertainty1.row(i)[0].to_f64();
+            Query { norm: norm.to_f64(), uncertainty, ..Query::default() }
+        };
+        Filter {
+            score,
+            first_query: queries.start,
+            queries: queries.clone().zip(norms).map(query).collect(),
+            // Queries of the padding have a limit that nothing reaches.
+            limits: vec![T::from_f64(f64::INFINITY); padded],
+            coded: codes.map(|codes| CodedQueries::new(&inputs.mu1, queries, &codes.middle, codes.bytes)),
+            pools,
+            slack: slack::<T>(dim),
+            smallest: smallest::<T>(dim),
+            scored: 0,
+            group: NO_ROWS,
+            rows: &[],
+            norms: Vec::new(),
+            passed_over: 0,
+        }
+    }
+
+    /// Makes these rows, with these squared norms, the group at hand; codes of them are in panels from the numbered one on.
+    fn enter(&mut self, rows: &'a [i64], norms: &[T], coded: Option<(CodedPanels, usize)>) {
         (self.rows, self.group) = (rows, NO_ROWS);
         self.norms.clear();
         self.norms.extend_from_slice(norms);
-        // A minimum or maximum with a NaN is the other number.
-        for norm in norms.iter().map(|norm| norm.to_f64()) {
-            self.group.norms = (self.group.norms.0.min(norm), self.group.norms.1.max(norm));
+        self.group.norms = dispatch(Span(norms));
+        if let (Some(queries), Some((panels, first))) = (&mut self.coded, coded) {
+            queries.enter((first..first + rows.len().div_ceil(TOGETHER)).map(|part| panels.part(part)));
         }
         let uncertainties = &self.score.inputs.uncertainty2;
         let uncertainty = |&row: &i64| uncertainties.first(row as usize);
@@ -270,6 +392,67 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         dispatch(EnterQueries { formula, thresholds: &thresholds, queries, group });
         for query in 0..self.queries.len() {
             self.set_limit(query);
+        }
+    }
+
+    /// Rules pairs out by the codes of the group at hand; returns how many of its rows were looked at before too many passed.
+    #[inline(never)]
+    fn sieve(&mut self, (panels, first): (CodedPanels, usize), trials: &mut Trials) -> usize {
+        let mut sums = Sums::default();
+        for start in (0..self.rows.len()).step_by(TOGETHER) {
+            let part = panels.part(first + start / TOGETHER);
+            // Rows of the padding reach no limit.
+            let mut shares = [f32::NEG_INFINITY; TOGETHER];
+            for (share, norm) in shares.iter_mut().zip(&self.norms[start..]) {
+                let exact = if F::DIFFERENCE { -0.5 * self.group.share * norm.to_f64() } else { 0.0 };
+                // Nothing is known of a row whose share overflows.
+                *share = if (exact as f32).is_finite() { exact as f32 } else { f32::NAN };
+            }
+            let Some(tiles) = self.coded.as_ref().map(CodedQueries::tiles) else { return 0 };
+            for query in tiles {
+                if self.coded.as_ref().is_some_and(|coded| coded.multiply(query, &part, &shares, &mut sums)) {
+                    // Queries of the padding are passed over: no number that is NaN is below their limit.
+                    for (query, (&reach, sums)) in (query..self.queries.len()).zip(sums.reach.iter().zip(&sums.sums)) {
+                        if reach != 0 {
+                            trials.passed += reach.count_ones() as usize;
+                            self.sift_codes(query, start, reach, sums, (part.scales(), &shares));
+                        }
+                    }
+                }
+            }
+            if trials.too_many(TOGETHER * self.queries.len()) {
+                return (start + TOGETHER).min(self.rows.len());
+            }
+        }
+        self.rows.len()
+    }
+
+    /// The first sieve by codes: takes the rows from position `start` on whose sums reach the limit.
+    #[inline(never)]
+    fn sift_codes(
+        &mut self,
+        query: usize,
+        start: usize,
+        reach: u32,
+        sums: &[i32; TOGETHER],
+        (scales, shares): (&[f32; TOGETHER], &[f32; TOGETHER]),
+    ) {
+        for lane in set_bits(reach) {
+            let (place, sum, scale) = (start + lane, sums[lane], scales[lane]);
+            // The limit rises from row to row.
+            let coded = self.coded.as_ref().filter(|coded| coded.reaches(query, sum, scale, shares[lane]));
+            let (Some(coded), Some(&row)) = (coded, self.rows.get(place)) else { continue };
+            let (x, within) = coded.product(query, sum, scale);
+            let (norm, row) = (self.norms[place].to_f64(), row as usize);
+            let product = Product { x, within, norm, number: self.score.inputs.uncertainty2.first(row) };
+            match passed::<T, F>(&self.queries[query], &product, row) {
+                Some(passed) => {
+                    if self.pools[query].push(passed) {
+                        self.weigh(query);
+                    }
+                }
+                None => self.pools[query].keep(row),
+            }
         }
     }
 
@@ -300,13 +483,17 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
             limit - 2.0 * T::ROUNDOFF * limit.abs() - 1e-15 * (both + bound.abs())
         };
         self.limits[query] = T::from_f64(if limit.is_nan() { f64::NEG_INFINITY } else { limit });
+        if let Some(coded) = &mut self.coded {
+            let most = self.group.norms.1 + self.smallest;
+            coded.set_limit(query, limit, most.sqrt(), if F::DIFFERENCE { most } else { 0.0 });
+        }
     }
 
     /// The first sieve: takes the rows of a panel whose inner products reach the limit.
     #[inline(never)]
     fn sift(&mut self, query: usize, panel: usize, lanes: u32, dots: &[T; 16]) {
         for lane in set_bits(lanes) {
-            let (place, dot) = (panel * T::LANES + lane, dots[lane]);
+            let (place, dot) = (self.passed_over + panel * T::LANES + lane, dots[lane]);
             // The limit rises from row to row.
             if place >= self.rows.len() || dot < self.limits[query] {
                 continue;
@@ -338,6 +525,27 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         if self.pools[query].threshold > before {
             self.set_limit(query);
         }
+    }
+}
+
+/// The range of numbers, without those that are NaN.
+struct Span<'a, T>(&'a [T]);
+impl<T: Float> Kernel for Span<'_, T> {
+    const LANES_MEET: bool = false;
+    type Output = (f64, f64);
+    #[inline(always)]
+    fn run<S: Simd>(self) -> (f64, f64) {
+        let (whole, rest) = self.0.as_chunks::<16>();
+        let (mut least, mut most) = ([T::from_f64(f64::INFINITY); 16], [T::from_f64(f64::NEG_INFINITY); 16]);
+        // A comparison with a NaN is false.
+        for numbers in whole {
+            for n in 0..16 {
+                least[n] = if numbers[n] < least[n] { numbers[n] } else { least[n] };
+                most[n] = if numbers[n] > most[n] { numbers[n] } else { most[n] };
+            }
+        }
+        let least = least.iter().chain(rest).map(|x| x.to_f64()).fold(f64::INFINITY, f64::min);
+        (least, most.iter().chain(rest).map(|x| x.to_f64()).fold(f64::NEG_INFINITY, f64::max))
     }
 }
 

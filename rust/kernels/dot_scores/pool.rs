@@ -1,8 +1,10 @@
 //! The rows that may be among a query's best, while a search goes on.
 
 use super::formulas::{scored, Formula, Query};
+use super::lengths::in_range;
 use super::Pair;
-use crate::drivers::{DynKernel, Found, Rows, BLOCK};
+use crate::codes::Product;
+use crate::drivers::{DynKernel, Found, Rows};
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 
@@ -34,6 +36,24 @@ struct Bounded {
     least: f64,
     most: f64,
     row: usize,
+}
+
+/// A row as the second sieve takes it; None where its codes say nothing, or its length and that of the query are not those that
+/// the score divides by.
+pub fn passed<T: Float, F: Formula>(query: &Query, product: &Product, row: usize) -> Option<Passed> {
+    let Product { x, within, norm, number: uncertainty } = *product;
+    if !(within < f64::INFINITY) {
+        return None;
+    }
+    if F::DIFFERENCE {
+        return Some(Passed { x: query.norm + norm - 2.0 * x, within: 2.0 * within, norm, uncertainty, row });
+    }
+    if !(in_range::<T>(query.norm) && in_range::<T>(norm)) {
+        return None;
+    }
+    let largest = query.norm.sqrt() * norm.sqrt(); // the product of the squares could leave the range
+    let (least, most) = ((x - within).max(-largest), (x + within).min(largest));
+    Some(Passed { x: 0.5 * (least + most), within: 0.5 * (most - least), norm, uncertainty, row })
 }
 
 /// Rows that go through the second sieve together.
@@ -94,20 +114,26 @@ impl<T: Float> Pool<T> {
         self.bounded.retain(|row| !(row.most < self.threshold));
     }
 
-    /// Scores all rows that passed the second sieve; returns how many they were.
+    /// Scores the rows that passed the second sieve, those with the greatest upper bounds first: others may be dropped unread. Returns
+    /// how many were scored.
     pub fn settle(&mut self, score: &dyn DynKernel<T>, query: usize) -> usize {
-        let mut rows: Vec<usize> = self.bounded.drain(..).map(|row| row.row).collect();
-        rows.sort_unstable();
-        let mut scores = [T::default(); BLOCK];
-        for first in (0..rows.len()).step_by(BLOCK) {
-            let scores = &mut scores[..BLOCK.min(rows.len() - first)];
-            score.score(Rows::Same(query), Rows::List(&rows[first..]), scores, &mut []);
-            for (&row, &score) in rows[first..].iter().zip(scores.iter()) {
+        let (mut rows, mut count, mut scores) = (std::mem::take(&mut self.bounded), 0, [T::default(); WEIGHED]);
+        if rows.len() > self.k {
+            rows.select_nth_unstable_by(self.k, |a, b| b.most.total_cmp(&a.most));
+        }
+        for rows in rows.chunks(WEIGHED) {
+            let reach = rows.iter().filter(|row| !(row.most < self.threshold)).map(|row| row.row);
+            let mut rows: Vec<usize> = reach.collect();
+            rows.sort_unstable();
+            let scores = &mut scores[..rows.len()];
+            score.score(Rows::Same(query), Rows::List(&rows), scores, &mut []);
+            for (&row, &score) in rows.iter().zip(scores.iter()) {
                 self.top.push(score, row as i64);
             }
+            self.threshold = self.threshold.max(lowered::<T>(self.top.threshold()));
+            count += rows.len();
         }
-        self.threshold = self.threshold.max(lowered::<T>(self.top.threshold()));
-        rows.len()
+        count
     }
 }
 

@@ -120,8 +120,8 @@ def test_an_id_of_the_other_kind_is_of_no_item():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (["a"] * 40, "ids hold a twice"),
-        ([*NAMES[:39], ""], "ids hold an empty string, expected others"),
+        (["a"] * 40, "ids hold 'a' twice"),
+        ([*NAMES[:39], ""], "ids hold '', expected strings that are not empty"),
         (NAMES[:3], "ids have shape (3,) and dtype <U15, expected integers or strings (40,)"),
         ([*NAMES[:39].tolist(), 3.5], "ids have shape (40,) and dtype object, expected integers or strings"),
         (np.array([*NAMES[:39], 3], object), "ids have shape (40,) and dtype object, expected integers or strings"),

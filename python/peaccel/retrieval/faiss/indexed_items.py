@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peaccel._utils.arrays import Array, device_of
+from peaccel._utils.ids import Ids, are_strings, checked_ids
 from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
 from peaccel.retrieval.faiss import index as faiss_index
-from peaccel.retrieval.faiss.items import Ids, Ints, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
+from peaccel.retrieval.faiss.items import Ints, RowsAndIds, StoredItems, StoredItemsOnGpu
 from peaccel.retrieval.faiss.vectors import Vectors
 
 __all__ = ["AllowedItems", "Indexed"]
@@ -237,7 +238,7 @@ def _items(index: Any, gallery: Distribution, ids: Array | None) -> StoredItems:
         ids = held
     repeats = ascending is not None and bool((ascending[1:] == ascending[:-1]).any())
     checked = None if ids is None else checked_ids("FaissReranker", ids, size, repeats=repeats)
-    if checked is None or checked.dtype.kind == "U":
+    if checked is None or are_strings(checked):
         if held is not None and not are_rows:
             got = "None" if checked is None else "strings"
             what = f"must be those that index returns, such as {held[0]}, in the order of gallery, got {got}"

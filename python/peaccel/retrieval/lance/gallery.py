@@ -16,10 +16,10 @@ import numpy as np
 from peaccel import retrieval
 from peaccel._utils.arrays import Numpy, on_host
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import are_strings, checked_ids, there
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
 from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
-from peaccel.retrieval.faiss.items import checked_ids
 from peaccel.retrieval.lance import commit_checksums, item_tables, mapped_rows, seen_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded, encoded
@@ -714,7 +714,7 @@ class Gallery:
     def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, Numpy]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
         array = on_host(ids, owner, "ids")
-        none = array == ("" if self._table.nothing[1].dtype.kind == "U" else -1)
+        none = ~there(array)
         if array.ndim != 2 or len(array) != len(queries):
             raise ValueError(f"{owner}: ids have shape {array.shape}, expected ({len(queries)}, K): a row per query")
         unique, numbers = np.unique(array[~none], return_inverse=True)
@@ -774,7 +774,7 @@ class Gallery:
 
     def _encoded(self, owner: str, ids: Any) -> Numpy:
         """Ids, all different, as files hold them, which must be of the gallery's kind."""
-        expected = "strings" if self._table.nothing[1].dtype.kind == "U" else "integers"
+        expected = "strings" if are_strings(self._table.nothing[1]) else "integers"
         return encoded(owner, checked_ids(owner, ids, None, expected))
 
 
