@@ -17,6 +17,7 @@ import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
+from peaccel.cli._option_groups import NormFiles
 from peaccel.cli.audit import Audit
 from peaccel.cli.check_answers import CheckAnswers
 from peaccel.cli.check_threshold import CheckThreshold
@@ -58,7 +59,7 @@ KINDS = {
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
     "above": "score is this at least",
-    "accept": "hreshold",
+    "accept": "pe.learn_then_test",
     "accumulate": "gradients",
     "backbone": "timm",
     "begin": "start from",
@@ -126,6 +127,10 @@ BY_NAME = {"data": {str, "mnist", "digits8"}, "method": {Path, *HEADS}}
 """Options that take one of a few names in some commands, and a path in others."""
 
 
+ONE_TEXT = {f.name for f in fields(NormFiles)} - {"skip_bad"}
+"""Options about fits, whose help is the same in all commands."""
+
+
 def options_of(command):
     """By name the type of each option, without None, and its help."""
     found = {}
@@ -159,6 +164,7 @@ def test_an_option_has_one_meaning_in_all_commands():
         words = {kind for kinds in kinds for kind in kinds} - BY_NAME[name] if name in BY_NAME else kinds
         assert len(words) <= 1, f"{name}: {kinds}"
         assert all(re.search(MEANINGS[name], told) for _, told in abouts), name
+        assert name not in ONE_TEXT or len({told for _, told in abouts}) == 1, name
 
 
 # -- outputs and inputs ------------------------------------------------------------------------------------------------
@@ -382,8 +388,8 @@ BEFORE_OPTIONS = {  # in one process, which imports nothing that reads options o
     "fit-head none.npy": EARLY["fit-head none.npy"],
     "evaluate --embeddings none.npz --labels labels.npy --out e": "peaccel evaluate: none.npz: no such file",
     "choose-score --embeddings none.npz --labels labels.npy --out e": "peaccel choose-score: none.npz: no such file",
-    "search --gallery=none.npz --queries q.npz --out r.npz": "peaccel search: none.npz: no such file",
-    "rerank --gallery none.npz --queries q.npz --out r.npz": "peaccel rerank: none.npz: no such file",
+    "search --queries=none.npz --gallery g.npz --out r.npz": "peaccel search: none.npz: no such file",
+    "rerank --queries none.npz --gallery g.npz --out r.npz": "peaccel rerank: none.npz: no such file",
 }
 
 

@@ -12,11 +12,11 @@ import numpy as np
 from peaccel import io, scores
 from peaccel._utils.ids import Ids, SortedIds, and_none, are_strings, none_like, there
 from peaccel._utils.table_paths import columns_in
-from peaccel.cli._fitted_files import AppliedFits, NormFiles, read_fit, with_prior
+from peaccel.cli._fitted_files import read_fit, with_prior
+from peaccel.cli._option_groups import NormFiles, QueryFiles
 from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.distributions import Distribution
-from peaccel.fits.plda import Plda
-from peaccel.fits.records import Calibration, Centre, Threshold
+from peaccel.fits.records import Threshold
 from peaccel.retrieval.adaptive_norm import SHORTLIST, AdaptiveNorm
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
@@ -25,7 +25,7 @@ __all__ = ["SearchFiles", "SearchInputs", "read", "write"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchFiles(NormFiles):
+class SearchFiles(QueryFiles, NormFiles):
     """Gallery, queries, score and output of a search."""
 
     gallery: Path
@@ -39,42 +39,15 @@ class SearchFiles(NormFiles):
     Or a table, .parquet, .arrow, .feather, .lance, .csv or .jsonl, with such columns. In place of mu, a key or column
     embeddings, embedding, vectors, vector, features or x will do. Others are named, ids too:
     gallery.parquet:mu=vector,var=sigma_sq,id=key, and gallery.npz:mu=e likewise."""
-    queries: Path
-    """The queries, Q items in D dimensions, in a file of the same form."""
-    out: Path
-    """The ranking to write, best first. .npz or .safetensors, with the keys
-    scores: float [Q, k], padded with -inf;
-    ids: int64 [Q, k], rows of the gallery, or their --ids, padded with -1; in .npz strings too, padded with empty ones.
-    Or .json, the same as lists, with null for scores that are not finite;
-    or .csv or .parquet, a line query,rank,id,score for each item found, ranks from 1."""
-    k: int = 10
-    """How many to keep for each query, at least 1."""
-    score: str | None = None
-    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5". By default cosine of points, else
-    mls."""
-    prior: Path | None = None
-    """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
-    calibration: Path | None = None
-    """The result of pe.calibrate_variance, as pe.io.write_fit writes it; applied to gallery and queries."""
-    gallery_calibration: Path | None = None
-    """The gallery's, where pe.calibrate_variance(queries, gallery, ...) found two; --calibration is then the
-    queries'."""
-    centre: Path | None = None
-    """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     ids: Path | None = None
     """Ids of the gallery's rows, int [G], none negative, or strings, none twice. An .npy file, or .npz or .safetensors
     with the key ids, or a column of a table: gallery.parquet:key.
     """
     query_ids: Path | None = None
     """The queries' ids, in a file of the same form; an --out of .csv or .parquet then has these in place of rows."""
-    accept: Path | None = None
-    """A threshold of this score: what pe.learn_then_test or pe.limit_false_matches found, as pe.io.write_fit writes it.
-    Answers below it are left out. One of pairs, or of another score, norm, dimension or fit, is refused."""
     gallery_labels: Path | None = None
     """The gallery's labels, [G] numbers or strings, or a column: gallery.parquet:label; for an --accept of the margin
     to the next class. --k must then be large enough to meet another class."""
-    skip_bad: bool = False
-    """Leave out items that are NaN or null, and say which; such queries find nothing."""
     strict: bool = False
     """End with exit code 1 where --accept accepts nothing."""
 
@@ -139,12 +112,11 @@ class SearchInputs:
         return rows
 
 
-def read(task: SearchFiles) -> SearchInputs:
+def read(task: SearchFiles, one_set: bool = False) -> SearchInputs:
+    """Read the files; of `one_set`, whose items are queries and gallery, fits are of one side."""
     score = scores.named(task.score)  # one that is named is refused before anything is read
-    plda = None if task.plda is None else read_fit(task.plda, Plda)
     [score] = with_prior([score], task.prior)
-    centre = None if task.centre is None else read_fit(task.centre, Centre)
-    fits = AppliedFits(_read_calibrations(task), centre, plda, task.skip_bad)
+    fits = task.applied(one_set)
     files = task.file_of_ids("gallery"), task.file_of_ids("queries") if task.out.suffix in io.LINES else None
     ids, query_ids = (None if path is None else io.read_ids(path) for path in files)
     if are_strings(ids) and task.out.suffix == ".safetensors":
@@ -161,7 +133,7 @@ def read(task: SearchFiles) -> SearchInputs:
     if held is not None:  # rows are those of the file
         ids = np.flatnonzero(held) if ids is None else ids[held]
         labels = labels[held] if labels is not None and len(labels) == len(held) else labels
-    score = scores.named(score if task.score else None, queries, gallery) if plda is None else plda.score
+    score = scores.named(score if task.score else None, queries, gallery) if fits.plda is None else fits.plda.score
     norm = task.norm("--normalise", gallery, fits, score)
     if accept is not None:
         label = "" if norm is None else norm.label
@@ -177,20 +149,6 @@ def _check_labels(task: SearchFiles, accept: Threshold, labels: Any, size: int) 
         raise ValueError(f"{task.accept}: is of the {accept.confidence}, {what}")
     if labels is not None and len(labels) != size:
         raise ValueError(f"{task.gallery_labels}: holds {len(labels)} labels, expected {size}, one for each item")
-
-
-def _read_calibrations(task: SearchFiles) -> tuple[Calibration | None, Calibration | None]:
-    """The calibrations of queries and of gallery."""
-    if task.calibration is None:
-        if task.gallery_calibration is not None:
-            raise ValueError("--gallery-calibration is given without --calibration, which is of the queries then")
-        return None, None
-    queries = read_fit(task.calibration, Calibration)
-    if task.gallery_calibration is not None:
-        return queries, read_fit(task.gallery_calibration, Calibration)
-    if queries.mean:
-        raise ValueError(f"{task.calibration}: is of one side of two, expected --gallery-calibration too")
-    return queries, queries
 
 
 def write(task: SearchFiles, inputs: SearchInputs, rows: Ranking[Any], seconds: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from peaccel import io, scores
 from peaccel._utils import options
+from peaccel.cli._option_groups import BY_LABELS, LabelledSets
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._shares import share
 from peaccel.cli._trial_files import TrialFiles
@@ -24,23 +25,11 @@ FITS = "prior", "calibration", "centre", "plda"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseScore(TrialFiles):
-    """Labelled data to choose a score on, and output."""
+class ChooseScore(LabelledSets, TrialFiles):
+    """Labelled data to choose a score on, and output.
 
-    embeddings: Path | None = None
-    """Items of classes that nothing was trained on, searched for among each other; a file as 'peaccel search' takes
-    it."""
-    labels: Path | None = None
-    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels, or a column of a table:
-    items.parquet:label. At least 20 classes of two or more."""
-    queries: Path | None = None
-    """Instead of --embeddings, points: the queries, with --gallery and the labels of both."""
-    gallery: Path | None = None
-    """The gallery."""
-    query_labels: Path | None = None
-    """The queries' labels, [Q] numbers or strings."""
-    gallery_labels: Path | None = None
-    """The gallery's labels, [G] numbers or strings."""
+    Items are of classes that nothing was trained on, at least 20 of two items or more."""
+
     out: Path
     """A folder that receives choice.json and report.html; made if missing. Fits to all items are for 'peaccel search':
     prior.json of Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points.
@@ -102,11 +91,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _read(task: ChooseScore) -> tuple[Distribution, Any, Distribution | None]:
     """The items, their labels, and the gallery if there is one."""
-    ways = ("embeddings", "labels"), ("queries", "gallery", "query_labels", "gallery_labels")
-    named = {name for names in ways for name in names if getattr(task, name) is not None}
-    if named not in map(set, ways):
-        found, *expected = (" ".join(f"--{x.replace('_', '-')}" for x in names) for names in (sorted(named), *ways))
-        raise ValueError(f"expected one of these together: {'; '.join(expected)}; found {found or 'none'}")
+    task.require_way(BY_LABELS)
     if task.embeddings is not None and task.labels is not None:
         return io.read_distribution(task.embeddings), io.read_labels(task.labels), None
     assert task.queries and task.gallery and task.query_labels and task.gallery_labels

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from peaccel import io, metrics, scores
 from peaccel._utils import options
-from peaccel.cli._fitted_files import NormFiles, read_fit, with_prior
-from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, sides
+from peaccel.cli._fitted_files import read_fit, with_prior
+from peaccel.cli._labelled_files import WAYS, LabelledFiles, novel, sides
+from peaccel.cli._option_groups import FitFiles, NormFiles, dashed
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._shares import share
 from peaccel.cli._trial_files import TrialFiles
@@ -127,7 +128,7 @@ def _with_fits(task: ChooseThreshold, found: ThresholdChoice) -> Selection | Fal
     assert found.accept is not None
     if found.of_pairs:
         return found.accept
-    fits = applied(task)
+    fits = task.applied()
     return replace(found.accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
 
 
@@ -155,7 +156,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
         novel_labels=classes,
         confidence=task.confidence,
         try_centre=task.try_centre,
-        cohort=None if task.cohort is None else applied(task).of_gallery(task.cohort),
+        cohort=None if task.cohort is None else task.applied().of_gallery(task.cohort),
         seed=task.seed,
     )
 
@@ -189,25 +190,22 @@ def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
     others = (
-        "prior",
-        "calibration",
-        "centre",
-        "plda",
+        *(f.name for f in fields(FitFiles)),
         "cohort",
         "novel",
         "novel_labels",
-        *(x.name for x in fields(TrialFiles)),
+        *(f.name for f in fields(TrialFiles)),
     )
-    beside = named_options(task) | {name for name in others if getattr(task, name) is not None}
+    beside = task.named(WAYS) | {name for name in others if getattr(task, name)}
     if beside or task.score != ChooseThreshold.score:
-        names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside or {"score"}))
+        names = dashed(sorted(beside or {"score"}))
         raise ValueError(f"--pairs are scored already and stand alone, found {names} beside it")
     return io.read_scored_pairs(path)
 
 
 def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.int64]]:
     """The pairs of a trial list, scored by names, and the speakers of both sides."""
-    named, fits = task.read_trials("embeddings"), applied(task)
+    named, fits = task.read_trials("embeddings"), task.applied()
     assert named is not None and task.embeddings is not None
     trials = named.trials
     scored = score_trials(
@@ -228,9 +226,9 @@ def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     if task.pairs is not None or task.trial_list is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
     flags = [] if task.plda is not None else ["--score", task.score]
-    for name in ("prior", "calibration", "centre", "plda", "normalise", "cohort"):
+    for name in (f.name for f in fields(NormFiles) if f.name != "skip_bad"):
         if (value := getattr(task, name)) is not None:
-            flags += [f"--{name}", str(value)]
+            flags += [dashed([name]), str(value)]
     plain = found.confidence == "score" and found.centre is None and task.centre is None and task.cohort is None
     if task.embeddings is not None and plain:
         line = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])

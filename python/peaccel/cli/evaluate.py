@@ -10,8 +10,9 @@ import numpy as np
 
 from peaccel import io
 from peaccel._utils.options import parse
-from peaccel.cli._fitted_files import NormFiles, read_fit, with_prior
-from peaccel.cli._labelled_files import LabelledFiles, applied, array, novel, read_images, sides
+from peaccel.cli._fitted_files import read_fit, with_prior
+from peaccel.cli._labelled_files import LabelledFiles, array, novel, read_images, sides
+from peaccel.cli._option_groups import NormFiles
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._trial_files import NamedTrials, TrialFiles
 from peaccel.distributions import Point
@@ -144,7 +145,7 @@ def _of_trials(task: Evaluate, named: NamedTrials) -> None:
     task.check_norm()
     assert task.embeddings is not None
     numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
-    fits = applied(task)
+    fits = task.applied()
     d = fits.of_gallery(task.embeddings)
     found = evaluate_trials(
         d,

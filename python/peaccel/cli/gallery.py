@@ -14,6 +14,7 @@ from peaccel._utils.ids import are_strings
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import printable, unknown
 from peaccel.cli._fitted_files import read_fit
+from peaccel.cli._option_groups import QueryFiles, SkipBad
 from peaccel.cli._outputs import check_files
 from peaccel.cli._tables import print_table
 from peaccel.fits.records import Threshold
@@ -26,7 +27,7 @@ COMMIT = 131_072
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenItems:
+class GivenItems(SkipBad):
     """Which items to keep."""
 
     embeddings: Path
@@ -35,8 +36,6 @@ class GivenItems:
     each item, become metadata. Tables of .parquet and .lance are read in blocks."""
     ids: Path | None = None
     """In place of the file's: the ids, in a file as 'peaccel search' takes it."""
-    skip_bad: bool = False
-    """Leave out items that are NaN or null, and say which."""
     rows: int = COMMIT
     """How many items a commit has: after an interruption all of it is there, or nothing."""
     sync: bool = False
@@ -82,25 +81,14 @@ class Index(Kept):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchKept(Kept):
+class SearchKept(Kept, QueryFiles):
     """Gallery, queries, score and output of a search."""
 
-    queries: Path
-    """The queries, in a file as 'peaccel search' takes it."""
-    out: Path
-    """The ranking to write, in a file as 'peaccel search' writes it."""
-    k: int = 10
-    """How many to keep for each query, at least 1."""
-    score: str | None = None
-    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5". By default cosine of points, else
-    mls."""
     shortlist: int | None = None
     """How many candidates to ask of the index for each query; what it has not seen is scored besides. By default all
     items are scored, and no index is asked."""
     filter: str | None = None
     """A condition in SQL over the gallery's columns, such as "year >= 2020": only such items are found."""
-    accept: Path | None = None
-    """A threshold of this score, as 'peaccel search' takes it: answers below it are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
