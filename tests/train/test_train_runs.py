@@ -195,7 +195,7 @@ def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
         and result.part == "validation"
     )
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1  # whoever reads one may read all
-    read = train.load(folder)
+    read = train.load(str(folder))
     held = parts["validation"]
     d = train.embed(read.model, held.data)
     assert evaluation.map_at_r(d, held.labels, read.score)[:2] == (result.recall_at_1, result.map_at_r)

@@ -248,7 +248,7 @@ def train(
     return result
 
 
-def load(folder: Path, method: PathLike | None = None) -> Trained:
+def load(folder: PathLike, method: PathLike | None = None) -> Trained:
     """Read back what `train` wrote; no code runs that a file of the folder names.
 
     Parameters
@@ -277,10 +277,11 @@ def load(folder: Path, method: PathLike | None = None) -> Trained:
     >>> method, settings = recipe("pfe", "features", {"match": {"epochs": 2}})
     >>> run = Run(data="features", root=Path("items.npz"), out=Path("runs/try"), device="cpu")
     >>> result = train("pfe", method, settings, run)
-    >>> trained = load(Path("runs/try"))
+    >>> trained = load("runs/try")
     >>> trained.score, embed(trained.model, torch.eye(20))
     (Score('mls'), Normal(N=20, D=20, diagonal, float32, numpy))
     """
+    folder = Path(folder)
     record, made_by, settings, run = _recorded(folder, file=None if method is None else str(method))
     path = folder / "model.safetensors"
     about, held = load_tensors(path)
