@@ -248,7 +248,7 @@ def test_arguments_are_refused_before_any_work(case, monkeypatch):
     def work(*_, **__):
         pytest.fail("work was done")
 
-    for name in ("answered", "of_pairs", "verification_pairs", "Resamples"):
+    for name in ("answered", "of_pairs", "compared_pairs", "Resamples"):
         monkeypatch.setattr(sys.modules["peaccel.evaluation.evaluate"], name, work)
     (d, labels), (changes, message) = items(), EARLY[case]
     given = {"queries": d, "gallery": None, "labels": labels, **changes}
