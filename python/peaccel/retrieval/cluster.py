@@ -272,7 +272,8 @@ def _floor(owner: str, items: Distribution[Any], score: Score, most: int) -> flo
     if count * (count - 1) // 2 <= most:
         return -math.inf
     some = [np.unique(np.linspace(0, count - 1, min(count, n)).round().astype(np.int64)) for n in DRAWN]
-    scores = on_host(pairwise(*(items[like(items.mu, x)] for x in some), score)).astype(np.float64)
+    one, other = (items[like(items.mu, x)] for x in some)
+    scores = on_host(pairwise(one, other, score)).astype(np.float64)
     others = scores[some[0][:, None] != some[1]]
     return float(np.quantile(others, max(1 - most / (count * (count - 1.0)), 0), method="higher"))
 
@@ -385,11 +386,11 @@ class _Near:
     def join(self, one: int, other: int) -> int:
         """Join two clusters under the lower name, which is returned."""
         into, gone = min(one, other), max(one, other)
-        lists = self._of(into), self._of(gone)
+        (a, x), (b, y) = self._of(into), self._of(gone)
         self.parent[gone] = into
         self._size[into] += self._size[gone]
         self._held[into] |= self._held[gone]
-        self._lists[into] = self._summed(into, *map(np.concatenate, zip(*lists, strict=True)))
+        self._lists[into] = self._summed(into, np.concatenate([a, b]), np.concatenate([x, y]))
         self._lists.pop(gone, None)
         return into
 
@@ -459,7 +460,8 @@ def _inside(graph: _Graph, names: Ints, floor: float) -> Floats:
     """[N]: the average of each item with the others of its cluster; NaN where there are none."""
     first, second, scores = (x[names[graph.first] == names[graph.second]] for x in graph)
     ends, count = np.concatenate([first, second]), len(names)
-    total, found = (np.bincount(ends, np.tile(x, 2), count) for x in (scores, np.ones(len(scores))))
+    total: Floats = np.bincount(ends, np.tile(scores, 2), count).astype(np.float64)
+    found: Floats = np.bincount(ends, minlength=count).astype(np.float64)
     others = np.bincount(names)[names] - 1
     return np.where(others > 0, _average(total, found, np.maximum(others, 1), floor), math.nan)
 
