@@ -231,9 +231,7 @@ def cluster(
     margin = checked_number(owner, "margin", margin)
     if not 0 <= margin < math.inf:
         raise ValueError(f"{owner}: margin is {margin:g}, expected a finite number >= 0")
-    if probability is not None and not isinstance(probability, (LogisticProbability, IsotonicProbability)):
-        what = "expected the result of pe.fit_match_probability"
-        raise TypeError(f"{owner}: probability is {type(probability).__name__}, {what}")
+    _require_probability(owner, probability)
     rows = _order(items)
     ordered = items[like(items.mu, rows)]
     bound = _floor(owner, ordered, record, most) if floor is None else checked_number(owner, "floor", floor)
@@ -244,6 +242,13 @@ def cluster(
     graph = _Graph(on_host(found.queries), on_host(found.ids), on_host(found.scores).astype(np.float64))
     linkage = _Linkage(ordered, rows, graph, least, bound, margin, probability, most)
     return _clusters(linkage, record, np.zeros(0, np.int64))
+
+
+def _require_probability(owner: str, x: object) -> None:
+    """Refuse anything but None or a fitted probability."""
+    if x is not None and not isinstance(x, (LogisticProbability, IsotonicProbability)):
+        what = "expected the result of pe.fit_match_probability"
+        raise TypeError(f"{owner}: probability is {type(x).__name__}, {what}")
 
 
 def _threshold(owner: str, threshold: float | Threshold, score: Score, dim: int) -> float:
