@@ -231,9 +231,7 @@ def cluster(
     margin = checked_number(owner, "margin", margin)
     if not 0 <= margin < math.inf:
         raise ValueError(f"{owner}: margin is {margin:g}, expected a finite number >= 0")
-    if probability is not None and not isinstance(probability, (LogisticProbability, IsotonicProbability)):
-        what = "expected the result of pe.fit_match_probability"
-        raise TypeError(f"{owner}: probability is {type(probability).__name__}, {what}")
+    _require_probability(owner, probability)
     rows = _order(items)
     ordered = items[like(items.mu, rows)]
     bound = _floor(owner, ordered, record, most) if floor is None else checked_number(owner, "floor", floor)
@@ -244,6 +242,13 @@ def cluster(
     graph = _Graph(on_host(found.queries), on_host(found.ids), on_host(found.scores).astype(np.float64))
     linkage = _Linkage(ordered, rows, graph, least, bound, margin, probability, most)
     return _clusters(linkage, record, np.zeros(0, np.int64))
+
+
+def _require_probability(owner: str, x: object) -> None:
+    """Refuse anything but None or a fitted probability."""
+    if x is not None and not isinstance(x, (LogisticProbability, IsotonicProbability)):
+        what = "expected the result of pe.fit_match_probability"
+        raise TypeError(f"{owner}: probability is {type(x).__name__}, {what}")
 
 
 def _threshold(owner: str, threshold: float | Threshold, score: Score, dim: int) -> float:
@@ -272,7 +277,8 @@ def _floor(owner: str, items: Distribution[Any], score: Score, most: int) -> flo
     if count * (count - 1) // 2 <= most:
         return -math.inf
     some = [np.unique(np.linspace(0, count - 1, min(count, n)).round().astype(np.int64)) for n in DRAWN]
-    scores = on_host(pairwise(*(items[like(items.mu, x)] for x in some), score)).astype(np.float64)
+    one, other = (items[like(items.mu, x)] for x in some)
+    scores = on_host(pairwise(one, other, score)).astype(np.float64)
     others = scores[some[0][:, None] != some[1]]
     return float(np.quantile(others, max(1 - most / (count * (count - 1.0)), 0), method="higher"))
 
@@ -385,11 +391,11 @@ class _Near:
     def join(self, one: int, other: int) -> int:
         """Join two clusters under the lower name, which is returned."""
         into, gone = min(one, other), max(one, other)
-        lists = self._of(into), self._of(gone)
+        (a, x), (b, y) = self._of(into), self._of(gone)
         self.parent[gone] = into
         self._size[into] += self._size[gone]
         self._held[into] |= self._held[gone]
-        self._lists[into] = self._summed(into, *map(np.concatenate, zip(*lists, strict=True)))
+        self._lists[into] = self._summed(into, np.concatenate([a, b]), np.concatenate([x, y]))
         self._lists.pop(gone, None)
         return into
 
@@ -459,7 +465,8 @@ def _inside(graph: _Graph, names: Ints, floor: float) -> Floats:
     """[N]: the average of each item with the others of its cluster; NaN where there are none."""
     first, second, scores = (x[names[graph.first] == names[graph.second]] for x in graph)
     ends, count = np.concatenate([first, second]), len(names)
-    total, found = (np.bincount(ends, np.tile(x, 2), count) for x in (scores, np.ones(len(scores))))
+    total: Floats = np.bincount(ends, np.tile(scores, 2), count).astype(np.float64)
+    found: Floats = np.bincount(ends, minlength=count).astype(np.float64)
     others = np.bincount(names)[names] - 1
     return np.where(others > 0, _average(total, found, np.maximum(others, 1), floor), math.nan)
 
