@@ -37,7 +37,7 @@ CHANCE = 0.01
 """Probability that any item is called a hub by chance."""
 NONE = Interval(np.nan, np.nan, np.nan)
 REASONS = {
-    "no direction": "the mean is zero or not finite",
+    "no direction": "the mean is zero or not finite, or the uncertainty NaN",
     "copy": "equal to an item of a lower row",
     "label": "probably of another class",
     "stranger": "resembles neither its class nor another one",
@@ -131,7 +131,7 @@ def audit(d: Distribution, labels: ArrayLike, score: str | Score = "cosine", *, 
     ============  ====================================================================================================
     reason        rule
     ============  ====================================================================================================
-    no direction  its mean is zero or not finite
+    no direction  its mean is zero or not finite, or its uncertainty is NaN
     copy          its arrays equal those of an item of a lower row
     label         it is less probably of its class than not, and resembles another as pairs of one class do
     stranger      it is less probably of its class than not, and resembles no other so
@@ -185,7 +185,7 @@ def audit(d: Distribution, labels: ArrayLike, score: str | Score = "cosine", *, 
     if words.shape != (len(d),):
         raise ValueError(f"{owner}: labels have shape {words.shape}, expected ({len(d)},)")
     arrays = [on_host(x).astype(np.float64) for x in d.arrays]
-    directed = np.isfinite(arrays[0]).all(1) & (arrays[0] != 0).any(1)
+    directed = np.isfinite(arrays[0]).all(1) & (arrays[0] != 0).any(1) & ~np.isnan(np.column_stack(arrays)).any(1)
     original = _originals(np.column_stack(arrays), directed)
     copies = directed & (original != np.arange(len(d)))
     rows = np.flatnonzero(directed & ~copies)
