@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import peaccel as pe
 from peaccel.scores._score import WeightedSquares
@@ -30,6 +31,9 @@ VARIADIC = {
     *("Distribution.to", "LogisticProbability.__call__", "LogisticProbability.log_likelihood_ratio", "Score.__call__"),
     *("fit_match_probability", "io.to_arrow"),
 }
+
+# Types of libraries that are imported when a function is called.
+LATE = {"DataFrame": pd.DataFrame}
 
 CALLED = ("__init__", "__call__", "__getitem__", "__iter__", "__len__", "__contains__")
 
@@ -83,7 +87,7 @@ def public():
         else:
             functions[place] = function
             for form in typing.get_overloads(function) or [function]:
-                hint = typing.get_type_hints(form).get("return", inspect.Signature.empty)
+                hint = typing.get_type_hints(form, localns=LATE).get("return", inspect.Signature.empty)
                 types[place] = typing.Union[types[place], hint] if place in types else hint  # noqa: UP007
                 left.extend(classes_in(hint))
         left.extend(classes_in(types[place]))
@@ -132,7 +136,7 @@ def test_every_parameter_has_a_type():
         f"{place}: {name}"
         for place, form in forms
         for name in inspect.signature(form).parameters
-        if name not in ("self", "cls", *typing.get_type_hints(form))
+        if name not in ("self", "cls", *typing.get_type_hints(form, localns=LATE))
     ]
     assert not untyped
 

@@ -60,7 +60,7 @@ CALLS = {
     "fit_prior": lambda y: pe.fit_prior(X, y),
     "fit_plda": lambda y: pe.fit_plda(X.mu, y),
     "fuse": lambda y: pe.fuse(X, y),
-    "fit_vmf": lambda y: pe.fit_vmf(X.mu, groups=y),
+    "fit_vmf": lambda y: pe.fit_vmf(X.mu / np.linalg.norm(X.mu, axis=1, keepdims=True), groups=y),
 }
 
 

@@ -317,7 +317,7 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize(("name", "kind"), [("mls", "normal_isotropic"), ("cosine", "point"), ("mls", "vmf")])
-def test_a_row_that_is_not_finite_adds_nothing_where_its_weights_are_0(device, name, kind, bad):
+def test_a_row_that_is_not_finite_adds_nothing_where_its_weights_are_0(device, unlooked, name, kind, bad):
     q, g = (make(kind, n, 16, n, dtype="float32", library="torch") for n in (20, 30))
     g.mu[3, 2], q.mu[5, 1] = bad, bad
     planned = plan(q, g, name, detach=True)
@@ -338,7 +338,7 @@ DIAGONAL = [cell for cell in DIAGONAL if set(cell[1:]) <= {"normal_isotropic", "
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("wanted", [_core.EVERY_GRADIENT, _core.QUERY | _core.GALLERY, _core.GALLERY])
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), DIAGONAL)
-def test_gradients_by_dimension_from_all_pairs(device, name, q_kind, g_kind, wanted, dtype):
+def test_gradients_by_dimension_from_all_pairs(device, unlooked, name, q_kind, g_kind, wanted, dtype):
     """Sizes that no tile divides; rows without a score beside weights of 0; large variances and none."""
     q, g = (make(kind, n, 67, n, dtype=dtype, library="torch") for kind, n in ((q_kind, 13), (g_kind, 141)))
     weights = torch.from_numpy(np.random.default_rng(0).standard_normal((13, 141))).to(q.mu.dtype)

@@ -7,7 +7,7 @@ import pytest
 import peaccel as pe
 from peaccel import io
 from peaccel._utils import report
-from peaccel.cli import evaluate as evaluate_command
+from peaccel.cli._labelled_files import read_images
 from peaccel.evaluation.pages import retrievals
 from peaccel.metrics import Relevance
 from peaccel.metrics._relation import as_relation
@@ -128,5 +128,5 @@ def test_images_of_bytes_or_of_shares_are_shown_alike(tmp_path, dtype):
     shares = np.linspace(0, 1, 24).reshape(2, 3, 4)
     np.save(tmp_path / "bytes.npy", (255 * shares).round().astype(dtype))
     np.save(tmp_path / "shares.npy", (1.01 * shares).astype("float32"))
-    np.testing.assert_allclose(evaluate_command._images(tmp_path / "bytes.npy", 2), shares, atol=0.002)
-    np.testing.assert_allclose(evaluate_command._images(tmp_path / "shares.npy", 2), 1.01 * shares, rtol=1e-6)
+    np.testing.assert_allclose(read_images(tmp_path / "bytes.npy", 2), shares, atol=0.002)
+    np.testing.assert_allclose(read_images(tmp_path / "shares.npy", 2), 1.01 * shares, rtol=1e-6)

@@ -251,8 +251,8 @@ class LaidOut:
 
 
 def _event(x: Array) -> Any:
-    """An event after what the current stream has been given, of an array on a GPU; None elsewhere."""
-    if not is_torch(x) or not x.is_cuda or is_captured(x):
+    """An event after the work that the current stream has, for an array on a GPU that is in use; None elsewhere."""
+    if not is_torch(x) or not x.is_cuda or is_captured(x) or not namespace(x).cuda.is_initialized():
         return None
     return namespace(x).cuda.current_stream(x.device).record_event()
 
