@@ -132,7 +132,7 @@ def lance() -> tuple[Any, tempfile.TemporaryDirectory[str], Any]:
         raise NotImplementedError
     folder, d = tempfile.TemporaryDirectory(), items("isotropic", 20_000, 64, 1)
     gallery = pe.Gallery.create(Path(folder.name, "g.lance"), d, ids=np.arange(len(d)))
-    gallery.search_exact(d[:1], K)  # makes the derived files
+    gallery.search(d[:1], K)  # makes the derived files
     return gallery, folder, d
 
 
@@ -147,8 +147,8 @@ def galleries() -> Calls:
 
     calls: dict[str, Callable[[Any, Path, Any], object]] = {
         "create": create,
-        "open and search": lambda gallery, folder, d: pe.Gallery.open(folder / "g.lance").search_exact(q, K),
-        "search": lambda gallery, folder, d: gallery.search_exact(q, K),
+        "open and search": lambda gallery, folder, d: pe.Gallery.open(folder / "g.lance").search(q, K),
+        "search": lambda gallery, folder, d: gallery.search(q, K),
         "rerank": lambda gallery, folder, d: gallery.rerank(q, ids, K),
         "upsert": lambda gallery, folder, d: gallery.upsert(more, np.arange(len(more))),
     }

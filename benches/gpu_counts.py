@@ -1,4 +1,4 @@
-"""What to expect of a GPU before any run: launches, bytes, operations, instructions, and the time by arithmetic.
+"""Launches, bytes, operations and instructions of calls on a GPU, counted without one, and the time by arithmetic.
 
     python -m benches.gpu_counts [--nvdisasm PATH]
 

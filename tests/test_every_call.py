@@ -695,6 +695,21 @@ def answers_to_check(h):
     return pe.answers_to_check(h.floats(60 * h.n), {}, wrong=0.2, budget=30, groups=h.labels(60 * h.n, 60)).rows, None
 
 
+@of_record("audit", "GalleryAudit")
+def audit(h):
+    d = h.items(h.pick(CLASSES), 6 * h.n)
+    return pe.audit(d, h.labels(6 * h.n), "cosine"), None
+
+
+@of_record("PromiseMonitor", "WatchedPromise")
+def promise_monitor(h):
+    accept = pe.Selection(threshold=0.5, alpha=0.02, delta=0.05, number=400, accepted=300, wrong=1)
+    monitor = pe.PromiseMonitor(accept, {"score": h.floats(h.n), "norm": h.floats(h.n)}, begun="2026-01-01")
+    monitor.audit(h.flags(9), "2026-01-02")
+    monitor.traffic({"norm": h.floats(h.m), "score": h.floats(h.m)}, "2026-01-02")
+    return monitor.state(), None
+
+
 @call("evaluation.probability")
 def probability(h):
     confidence, right, clusters = h.floats(h.n), h.flags(h.n), h.labels(h.n)
@@ -720,6 +735,13 @@ def mean_interval(h):
 @call("evaluation.simultaneous_intervals")
 def simultaneous_intervals(h):
     return evaluation.simultaneous_intervals(h.floats(h.n, 2), h.labels(h.n)), None
+
+
+@call("evaluation.evaluate_trials")
+def evaluate_trials(h):
+    rows = np.arange(6 * h.n)
+    trials = rows, np.roll(rows, 1), h.labels(6 * h.n, 2)
+    return evaluation.evaluate_trials(h.items(h.pick(CLASSES), 6 * h.n), rows, *trials), None
 
 
 @call("evaluation.evaluate_templates")
@@ -1231,11 +1253,13 @@ def outcome(name, hand):
 
 TAKE_TWO_SIDES = ("calibrate_variance", "fit_prior")
 USES = {
+    "PromiseMonitor": ("found",),
     "first_stage_features": ("queries",),
     "metrics.Relevance": ("query_coords", "gallery_coords"),
     "IsotonicProbability": ("labels",),
     "merge": ("queries",),
     "choose_score": ("score", "pairs"),
+    "evaluation.evaluate_trials": ("score", "pairs"),
     "metrics.precision_recall_auc": ("scores",),
 }
 """Arguments of other functions that a call goes through, which its errors may name beside its own."""

@@ -145,6 +145,10 @@ VERBS = [
     Row(pe.search, {**SIDES, "k": 3}, {"k": 2, "score": "cosine"}),
     Row(pe.search_above, {**SIDES, "threshold": -9.0}, {"threshold": -8.0, "score": "neg_sq_l2"}),
     Row(pe.duplicates, {"items": GALLERY, "threshold": -9.0}, {"threshold": -8.0, "score": "neg_sq_l2"}),
+    Row(pe.cluster, {"items": GALLERY, "threshold": -9.0},
+        {"threshold": -8.0, "score": "neg_sq_l2", "floor": -9.5, "margin": 1.0,
+         "probability": pe.LogisticProbability(0.0, (1.0,))},
+        lambda x: [x.labels, x.scores, x.next_scores, x.probabilities]),
     Row(pe.prepare, {"gallery": GALLERY}, {"score": "ppk", "dtype": "float32"}, lambda x: [x.score, x.distribution]),
     Row(pe.Prepared, {"gallery": GALLERY, "score": pe.scores.mls}, {"score": pe.scores.ppk, "pack": False},
         lambda x: [x.score, x.packed, x.distribution]),
@@ -196,7 +200,7 @@ def in_lance():
     folder = tempfile.TemporaryDirectory()
     gallery = pe.Gallery.create(f"{folder.name}/g.lance", GALLERY[3:], np.arange(3, G) * 2)
     gallery.build_index("IVF4,Flat")
-    gallery.append(GALLERY[:3], np.arange(3) * 2)
+    gallery.add(GALLERY[:3], np.arange(3) * 2)
     return gallery, folder
 
 
@@ -208,7 +212,7 @@ def asked(verb):
 def indexed(**given):
     """The index that is built so: its factory, its vectors, and for what score."""
     in_lance()[0].build_index(**given)
-    in_lance()[0].search(QUERIES, 1)
+    in_lance()[0].search(QUERIES, 1, shortlist=1)
     seen = in_lance()[0]._seen[1]
     return seen.factory, seen.vectors.features, seen.vectors.score
 
@@ -223,7 +227,7 @@ def kept(mmap):
     """The items that are there once one was removed of what was saved, or why it was not."""
     with tempfile.TemporaryDirectory() as folder:
         pe.FaissReranker.build(GALLERY, "Flat").save(folder)
-        reranker = pe.FaissReranker.load(folder, mmap=mmap)
+        reranker = pe.FaissReranker.open(folder, mmap=mmap)
         try:
             reranker.remove([3])
         except TypeError:
@@ -234,17 +238,15 @@ def kept(mmap):
 ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
 SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=1)
 RERANKER = [
-    Row(asked("search"), {"queries": QUERIES, "k": 5}, {
+    Row(asked("search"), {"queries": QUERIES, "k": 5, "shortlist": 9}, {
         "k": 4, "shortlist": 2, "score": "cosine", "filter": "id < 20",
         "params": faiss.SearchParametersIVF(nprobe=1)}, of=pe.Gallery.search),
-    Row(asked("search_exact"), {"queries": QUERIES, "k": 5}, {"k": 4, "score": "cosine", "filter": "id < 20"},
-        of=pe.Gallery.search_exact),
     Row(asked("search_above"), {"queries": QUERIES, "threshold": -9.0},
         {"threshold": -8.0, "score": "cosine", "filter": "id < 20"}, of=pe.Gallery.search_above),
     Row(asked("duplicates"), {"threshold": -9.0}, {"threshold": -8.0, "score": "cosine"},
         of=pe.Gallery.duplicates),
-    Row(asked("rescore"), {"queries": QUERIES, "ids": 2 * IDS}, {"score": "cosine"}, of=pe.Gallery.rescore),
-    Row(asked("rerank"), {"queries": QUERIES, "ids": 2 * IDS, "k": 5}, {"k": 4, "score": "cosine"},
+    Row(asked("rescore"), {"queries": QUERIES, "candidates": 2 * IDS}, {"score": "cosine"}, of=pe.Gallery.rescore),
+    Row(asked("rerank"), {"queries": QUERIES, "candidates": 2 * IDS, "k": 5}, {"k": 4, "score": "cosine"},
         of=pe.Gallery.rerank),
     Row(indexed, {"factory": "Flat", "first_stage": "surrogate"}, {
         "factory": "HNSW8", "first_stage": "cosine", "score": "llr:prior_var=1"}, of=pe.Gallery.build_index),
@@ -262,7 +264,7 @@ RERANKER = [
     Row(pe.FaissReranker.build(GALLERY, "Flat").duplicates, {"threshold": -9.0}, {"threshold": -8.0},
         of=pe.FaissReranker.duplicates),
     Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
-    Row(kept, {"mmap": False}, {"mmap": True}, of=pe.FaissReranker.load),
+    Row(kept, {"mmap": False}, {"mmap": True}, of=pe.FaissReranker.open),
 ]  # fmt: skip
 
 
@@ -295,7 +297,10 @@ MEASURES = [
                             "answerable": FOUND.any(1)},
         {"scores": ANSWERS * 2, "relevant": FOUND & (ANSWERS < 1), "alpha": 0.5, "classes": CLASSES[::-1],
          "answerable": np.ones(60, bool), "of": "all"}),
-    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1}),
+    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1, "by": "eer",
+                                                          "pairs": PAIRS_OF_MANY}),
+    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY, "by": "answered"}, {"wrong": 0.5}),
+    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY, "by": "dcf"}, {"p_target": 0.5}),
     Row(pe.choose_score,
         {"d": pe.Point(MANY.mu), "labels": (OF_MANY, OF_MANY[::-1]), "gallery": pe.Point(MANY.mu[::-1])},
         {"gallery": pe.Point(MANY.mu[::-1] + 1)}),
@@ -313,6 +318,16 @@ EVALUATION = [
         {"templates": 10 * TEMPLATES + np.arange(len(MANY)) % 2, "labels": OF_MANY % 20, "scores": "mls",
          "rule": "mean",
          "pairs": TEMPLATES[[(0, 1), (2, 3), SIBLINGS]], "seed": 1}),
+    Row(evaluation.evaluate_trials, {"d": MANY, "ids": np.arange(len(MANY)), "enrol": PAIRS_OF_MANY[:, 0],
+                                     "test": PAIRS_OF_MANY[:, 1],
+                                     "match": OF_MANY[PAIRS_OF_MANY[:, 0]] == OF_MANY[PAIRS_OF_MANY[:, 1]]},
+        {"scores": "mls", "cohort": MANY[:9], "p_target": 0.3, "seed": 1,
+         "enrolment": {str(i): [str(i), str(i // 2)] for i in range(len(MANY))}}),
+    Row(evaluation.evaluate_trials, {"d": MANY, "ids": np.arange(len(MANY)), "enrol": PAIRS_OF_MANY[:, 0],
+                                     "test": PAIRS_OF_MANY[:, 1],
+                                     "match": OF_MANY[PAIRS_OF_MANY[:, 0]] == OF_MANY[PAIRS_OF_MANY[:, 1]],
+                                     "enrolment": {str(i): [str(i), str(i // 2)] for i in range(len(MANY))}},
+        {"rule": "mean"}),
     Row(pe.choose_threshold, {"queries": MANY[::2], "gallery": MANY[1::2], "labels": (OF_MANY[::2], OF_MANY[1::2]),
                               "novel": SPREAD_MANY, "wrong": 0.6},
         {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4,
@@ -328,6 +343,7 @@ EVALUATION = [
         {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
     Row(pe.answers_to_check, {"found": QUALITY, "checked": {}, "wrong": 0.2, "budget": 40},
         {"checked": CHECKED, "wrong": 0.3, "budget": 41, "delta": 0.1, "groups": np.r_[0, :59], "seed": 1}),
+    Row(pe.audit, {"d": MANY, "labels": OF_MANY}, {"score": "mls", "seed": 1}),
     Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
     Row(evaluation.simultaneous_intervals, {"values": np.c_[SURE, QUALITY], "clusters": CLASSES},
@@ -637,6 +653,7 @@ ELSEWHERE = {
                     "what is refused"),
     **{f"{owner}{name} most": "tests/retrieval/test_above.py"
        for owner in ("", "FaissReranker.", "Gallery.") for name in ("search_above", "duplicates")},
+    "cluster most": "tests/retrieval/test_cluster.py",
     "Threshold.select confidence": "tests/fits/test_learn_then_test.py",
     **dict.fromkeys(("Threshold.select labels", "Threshold.confidence_of labels"),
                     "tests/fits/test_answer_confidence.py"),
@@ -670,6 +687,9 @@ ELSEWHERE = {
         *(f"open {option}" for option in ("version", "derived", "storage_options", "sync")), "compact keep_days")},
     **dict.fromkeys(("read_candidates strings", "read_ranking strings"), "tests/cli/test_every_file.py"),
     **dict.fromkeys(("recipe changes", "train parts"), "tests/train/test_train_runs.py"),
+    **{f"PromiseMonitor{name}": "tests/evaluation/test_promise_monitor.py" for name in (
+        *(" reference", " delta", " begun", ".audit day", ".audit source", ".traffic day", ".traffic source"),
+        *(".audits_per_week weeks", ".audits_per_week power"))},
 }  # fmt: skip
 """Options of which other files say what they change, and those that change no result."""
 

@@ -181,7 +181,7 @@ def _():
     for ids in (np.arange(60)[::-1] + 2**40, [f"é{i}" for i in range(60)], pl.Series(range(7, 67))):
         reranker = pe.FaissReranker.build(ITEMS, "Flat", ids=ids)
         reranker.save("kept")
-        loaded = pe.FaissReranker.load("kept")
+        loaded = pe.FaissReranker.open("kept")
         assert loaded.ids.tolist() == list(ids)
         assert loaded.search(QUERIES, 3).ids.tolist() == reranker.search(QUERIES, 3).ids.tolist()
 
@@ -206,8 +206,8 @@ def _():
 def _():
     gallery = pe.Gallery.create("g.lance", pe.Point(MU), [1, 2, 3, 4], {"year": [2001, 2002, 2003, 2004]})
     gallery.upsert(pe.Point(-MU[1:2]), [2])
-    assert gallery.search_exact(pe.Point(-MU[1:2]), 1, filter="year = 2002").ids.tolist() == [[2]]
-    assert gallery.search_exact(pe.Point(-MU[1:2]), 1).ids.tolist() == [[2]]
+    assert gallery.search(pe.Point(-MU[1:2]), 1, filter="year = 2002").ids.tolist() == [[2]]
+    assert gallery.search(pe.Point(-MU[1:2]), 1).ids.tolist() == [[2]]
 
 
 @need("allowed as a set, a single id, a column of pandas or a mask")

@@ -159,6 +159,10 @@ def verbs_of_tensors(d: pe.Normal[Tensor], rows: Tensor) -> None:
     assert_type(pe.search(d, [d, d], k=2), pe.Ranking[Tensor])
     assert_type(pe.search_above(d, d, 0.5), pe.RankingAbove[Tensor])
     assert_type(pe.duplicates(d, 0.5).queries, Tensor)
+    clusters = pe.cluster(d, 0.5)
+    assert_type(clusters, pe.Clusters)
+    assert_type(clusters.add(d).labels, NDArray[np.int64])
+    assert_type(clusters.pairs_to_check(), tuple[NDArray[np.int64], NDArray[np.float64]])
     prepared = pe.prepare(d, "mls")
     assert_type(prepared, pe.Prepared[Tensor])
     assert_type(prepared.distribution, pe.Distribution[Tensor])
@@ -313,7 +317,7 @@ def fits(
 def galleries(d: pe.Normal[Numpy]) -> None:
     gallery = pe.Gallery.open("gallery")
     assert_type(gallery.search(d, k=2), pe.Ranking[Numpy])
-    assert_type(gallery.search_exact(d, k=2), pe.Ranking[Numpy])
+    assert_type(gallery.search(d, k=2), pe.Ranking[Numpy])
     assert_type(gallery.search_above(d, 0.5), pe.RankingAbove[Numpy])
     assert_type(gallery.rerank(d, [[1]], k=2), pe.Ranking[Numpy])
     assert_type(gallery.rescore(d, [[1]]), Numpy)
@@ -343,6 +347,7 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
         monitor.traffic({"score": d.mu[:, 0]})
         assert_type(monitor.state(), pe.WatchedPromise)
         assert_type(monitor.audits_per_week(0.06), int)
+    assert_type(pe.audit(d, labels), pe.GalleryAudit)
     ids = pe.search(d, d, k=10).ids
     assert_type(pe.metrics.recall_at_k(ids, labels), float)
     assert_type(pe.metrics.hit_at_k(ids, labels), NDArray[np.float64])

@@ -67,7 +67,7 @@ class Work:
 
     def keep(self, number: int) -> None:
         gallery = pe.Gallery.open(self.folder)
-        gallery.search_exact(self.items(4), 5)
+        gallery.search(self.items(4), 5)
         if number % 50 == 49:
             gallery.upsert(self.items(20), self.rng.permutation(ROWS)[:20])
         if number % 500 == 499:

@@ -223,7 +223,7 @@ def opened(how: str, folder: str, dim: str) -> dict[str, Any]:
     __import__("safetensors.numpy")
     with OwnMemory() as own:
         start = time.perf_counter()
-        reranker = pe.FaissReranker.load(folder, mmap=how == "mapped")
+        reranker = pe.FaissReranker.open(folder, mmap=how == "mapped")
         opened, taken = time.perf_counter() - start, own.now() - own.first
         queries = pe.Normal(np.eye(int(dim), dtype=np.float32)[:QUERIES], np.full(QUERIES, 0.5, np.float32))
         start = time.perf_counter()
@@ -257,7 +257,7 @@ def append(quick: bool) -> Iterator[Row]:
 
         def kept() -> None:
             for block, ids in blocks():
-                gallery.append(block, ids)
+                gallery.add(block, ids)
 
         def plain_lance() -> None:
             for block, ids in blocks():
@@ -343,7 +343,7 @@ def upserts(quick: bool) -> Iterator[Row]:
         gallery.build_index("IVF256,Flat")
 
         def search() -> Any:
-            return gallery.refresh().search(queries, K)
+            return gallery.refresh().search(queries, K, shortlist=100)
 
         search()
         alone = by_turns({"": search}, 1, time.process_time)[""].seconds

@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from peaccel.distributions.match_variance import match_variance
     from peaccel.distributions.sample import sample
     from peaccel.distributions.triplet_probability import triplet_probability
+    from peaccel.evaluation import plot
     from peaccel.evaluation.answers_to_check import AnswersToCheck, answers_to_check
+    from peaccel.evaluation.audit import GalleryAudit, audit
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
     from peaccel.evaluation.evaluate import evaluate
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
         Threshold,
     )
     from peaccel.fits.reliability_curve import ReliabilityCurve, reliability_curve
+    from peaccel.retrieval.cluster import Clusters, cluster
     from peaccel.retrieval.duplicates import duplicates
     from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
     from peaccel.retrieval.faiss.first_stage_features import (
@@ -98,6 +101,7 @@ __all__ = [
     "AnswersToCheck",
     "Calibration",
     "Centre",
+    "Clusters",
     "ConformalSets",
     "CudaError",
     "Distribution",
@@ -106,6 +110,7 @@ __all__ = [
     "FalseMatchLimit",
     "FirstStageReference",
     "Gallery",
+    "GalleryAudit",
     "IsotonicProbability",
     "LogisticProbability",
     "NonIsotropicVonMisesFisher",
@@ -128,11 +133,13 @@ __all__ = [
     "__version__",
     "answer_confidence",
     "answers_to_check",
+    "audit",
     "build_info",
     "calibrate_variance",
     "choose_pair_threshold",
     "choose_score",
     "choose_threshold",
+    "cluster",
     "concat",
     "confidence",
     "conformal_sets",
@@ -161,6 +168,7 @@ __all__ = [
     "normalise_scores",
     "paired",
     "pairwise",
+    "plot",
     "prepare",
     "reliability_curve",
     "rerank",
@@ -182,6 +190,7 @@ _MODULES = {
     "hub": "hub",
     "io": "io",
     "metrics": "metrics",
+    "plot": "evaluation.plot",
     "scaleout": "retrieval.ray",
     "torch_distributions": "distributions.torch_distributions",
 }
@@ -195,6 +204,7 @@ _NAMES_OF = {
     "distributions.sample": ("sample",),
     "distributions.triplet_probability": ("triplet_probability",),
     "evaluation.answers_to_check": ("AnswersToCheck", "answers_to_check"),
+    "evaluation.audit": ("GalleryAudit", "audit"),
     "evaluation.choose_score": ("ScoreChoice", "choose_score"),
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
     "evaluation.evaluate": ("evaluate",),
@@ -218,6 +228,7 @@ _NAMES_OF = {
         *("Prior", "Selection", "Threshold"),
     ),
     "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),
+    "retrieval.cluster": ("Clusters", "cluster"),
     "retrieval.duplicates": ("duplicates",),
     "retrieval.faiss": ("FaissReranker", "FirstStageReference", "first_stage_features", "first_stage_reference"),
     "retrieval.lance": ("Gallery",),

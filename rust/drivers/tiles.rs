@@ -152,7 +152,7 @@ fn blocks_of<T>(matrix: &mut [T], rows: usize, size: usize) -> Vec<Vec<Vec<&mut 
 /// How many queries meet a segment in one part of the work: as many as pay, unless fewer keep all threads busy; parts are equal.
 fn queries_of_part(queries: usize, segments: usize, most: usize) -> usize {
     let blocks = (4 * parallel::num_threads()).div_ceil(segments).max(queries.div_ceil(most));
-    queries.div_ceil(blocks).next_multiple_of(QUERIES).clamp(QUERIES, most)
+    queries.div_ceil(blocks).next_multiple_of(QUERIES).clamp(QUERIES.min(most), most)
 }
 
 /// Scores any number of queries and gallery rows tile by tile, by [`DynKernel::tile`].

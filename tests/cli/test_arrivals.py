@@ -137,12 +137,18 @@ def saved(result):
     return written("expected.json")
 
 
+SIDED = [Calibration(2.0, 0.5, "Normal", (0.5, 1.0, 0.0, -1.0)), Calibration(0.7, 0.0, "Normal", (0.0, 1.0, 2.0, 3.0))]
+OF_SIDES = "--calibration of_q.json --gallery-calibration of_g.json"
+BY_MODEL = "evaluate --embeddings p.npz --labels held.npy --out o --plda plda.json"
+OF_TRIALS = {"trial_list", "ids", "enrolment", "rule"}
+"""Options of `tests/evaluation/test_score_trials.py`."""
 SKIPPED = {"skip_bad"}
 """The option of `tests/cli/test_tables.py`."""
 
 
 def test_lines_have_every_option_of_evaluate():
-    assert options(BETWEEN, AMONG, *LINES) | {"centre"} | SKIPPED == {f.name for f in fields(Evaluate)}
+    known = options(BETWEEN, AMONG, *LINES, OF_SIDES, BY_MODEL) | {"centre"} | SKIPPED
+    assert known | OF_TRIALS | {"normalise", "cohort"} == {f.name for f in fields(Evaluate)}
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -171,6 +177,29 @@ def test_an_evaluation_of_two_sides_is_that_of_its_files(here, capsys, monkeypat
     assert np.array_equal(truth.query_labels, Y) and np.array_equal(truth.gallery_labels, Z)
     assert np.array_equal(pictures[0], ARRAYS["images"] / 255)
     assert np.array_equal(pictures[1], ARRAYS["gallery_images"] / 255)
+
+
+def test_each_side_has_its_calibration(here, capsys):
+    for name, fit in zip(("of_q", "of_g"), SIDED, strict=True):
+        io.write_fit(f"{name}.json", fit)
+    sides, labels = [fit(d) for fit, d in zip(SIDED, (QUERIES, GALLERY), strict=True)], (Y, Z)
+    words = f"{SIDES} --query-labels y.npy --gallery-labels z.npy {OF_SIDES}"
+    assert run(capsys, words)[0] == 0
+    assert written("o/results.json") == saved(pe.evaluate(*sides, labels))
+    assert run(capsys, f"{words.replace('evaluate', 'choose-threshold')} --wrong 60%")[0] == 0
+    assert written("o/threshold.json") == saved(pe.choose_threshold(*sides, labels, wrong=0.6, delta=0.1))
+    _, _, err = run(capsys, f"{ALONE} --labels y.npy {OF_SIDES}")
+    assert err == "peaccel evaluate: of_g.json: is of two sides, expected one --calibration of --embeddings\n"
+
+
+def test_an_evaluation_by_a_model_is_that_of_its_normals(here, capsys):
+    io.write_distribution("p.npz", FITTED_TO)
+    io.write_fit("plda.json", PLDA)
+    np.save("held.npy", HELD)
+    assert run(capsys, BY_MODEL)[0] == 0
+    assert written("o/results.json") == saved(pe.evaluate(PLDA.transform(FITTED_TO), None, HELD, PLDA.score))
+    assert run(capsys, f"{BY_MODEL} --scores mls")[0] == 0
+    assert written("o/results.json") == saved(pe.evaluate(PLDA.transform(FITTED_TO), None, HELD, "mls"))
 
 
 def test_an_evaluation_of_templates_is_that_of_its_files(here, capsys):
@@ -268,8 +297,8 @@ WHAT_IS_RIGHT = {
 
 def test_lines_have_every_option_of_choose_threshold():
     targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa", "per", "groups"}
-    of_trials = {"trial_list", "ids", "enrolment", "rule"}  # tests/evaluation/test_score_trials.py
-    known = options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT, *OF_CONFIDENCES) | targets | of_trials | {"strict"} | SKIPPED
+    known = options(OF_SEARCHES, OF_PAIRS, OF_SIDES, *WHAT_IS_RIGHT, *OF_CONFIDENCES)
+    known |= targets | OF_TRIALS | {"strict"} | SKIPPED
     assert known == {f.name for f in fields(ChooseThreshold)}
 
 

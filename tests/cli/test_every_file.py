@@ -127,6 +127,7 @@ def test_a_folder_that_is_missing_is_made(files):
         (f"search {sides} --k 3", "search/r.npz"),
         (f"rerank {sides} --candidates search/deep/r.npz --k 2", "rerank/r.json"),
         ("duplicates --embeddings g.npz --above -1e9", "duplicates/r.csv"),
+        ("cluster --embeddings g.npz --above 0", "cluster/r.csv"),
         (f"embed --run {run} --features f.npz", "embed/e.npz"),
         ("embed --backbone small_cnn --data digits8 --quick --labels-out other/y.npy --part query", "embed/f.npz"),
         ("gallery create --embeddings g.npz", "gallery/g.lance"),

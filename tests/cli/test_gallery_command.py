@@ -52,7 +52,7 @@ def test_items_of_a_file_are_kept_indexed_and_found(files, capsys):
     assert code == 0 and out.startswith("g.lance: Flat of 60 items in ")
     one = pe.Gallery.open("g.lance").search(QUERIES, 4, shortlist=1)
     assert run(capsys, f"{search} --k 4 --shortlist 1")[0] == 0 and answered("r.npz", one)
-    code, out, _ = run(capsys, f"{search} --k 4 --shortlist 1 --exact")
+    code, out, _ = run(capsys, f"{search} --k 4")
     assert code == 0 and answered("r.npz", expected(4)) and out.startswith("mls: 5 queries, 60 items, top 4 in ")
     code, out, _ = run(capsys, "gallery info --gallery g.lance")
     assert code == 0 and "Flat of version 3" in out and "id, mu, var" in out
@@ -63,11 +63,9 @@ def test_items_of_a_file_are_kept_indexed_and_found(files, capsys):
 
 def test_tables_bring_ids_and_metadata(files, capsys):
     assert run(capsys, "gallery create --embeddings items.parquet --out g.lance")[0] == 0
-    line = (
-        "gallery search --gallery g.lance --queries queries.npz --out r.npz --exact --k 3 --score mls --filter year>=40"
-    )
+    line = "gallery search --gallery g.lance --queries queries.npz --out r.npz --k 3 --score mls --filter year>=40"
     assert run(capsys, line)[0] == 0 and answered("r.npz", expected(3, keep=slice(40, None)))
-    assert run(capsys, "gallery append --gallery g.lance --embeddings items.parquet --replace")[0] == 0
+    assert run(capsys, "gallery add --gallery g.lance --embeddings items.parquet --replace")[0] == 0
     assert len(pe.Gallery.open("g.lance")) == N
     line = "gallery create --embeddings items.parquet:var=var --ids items.parquet:year --out h.lance"
     assert run(capsys, line)[0] == 0 and pe.Gallery.open("h.lance").ids.tolist() == [*range(N)]
@@ -99,7 +97,7 @@ def test_every_form_of_a_file_keeps_its_metadata_and_ids(files, capsys):
         assert (code, err) == (0, "") and f"{out}: 60 items, version 3" in text
         gallery = pe.Gallery.open(out)
         assert {*gallery.info()["columns"]} == columns and gallery.ids.tolist() == sorted(IDS)
-        found = gallery.search_exact(QUERIES, 3, "mls", filter="year >= 40")
+        found = gallery.search(QUERIES, 3, "mls", filter="year >= 40")
         assert (found.ids == expected(3, keep=slice(40, None))[1]).all()
     assert run(capsys, "gallery create --embeddings t.npz:mu=vector --out p.lance")[0] == 0
     assert {*pe.Gallery.open("p.lance").info()["columns"]} == {"id", "mu", "key", "sigma2", "year", "place"}
@@ -118,15 +116,15 @@ def test_items_that_are_null_are_left_out(files, capsys, source):
         assert run(capsys, f"gallery create --embeddings {source} --out h.lance --rows 25 --skip-bad")[0] == 0
     gallery, kept = pe.Gallery.open("h.lance"), np.delete(np.arange(N), [3, 30])
     assert gallery.ids.tolist() == sorted(IDS[kept])
-    assert (gallery.search_exact(QUERIES, 3, filter="year > 2").ids == expected(3, keep=kept[3:])[1]).all()
+    assert (gallery.search(QUERIES, 3, filter="year > 2").ids == expected(3, keep=kept[3:])[1]).all()
 
 
 def test_items_are_deleted_and_versions_come_back(files, capsys):
     pe.Gallery.create("g.lance", ITEMS, IDS)
     np.save("gone.npy", IDS[:5])
-    code, out, err = run(capsys, f"gallery delete --gallery g.lance --ids gone.npy --id {IDS[7]} 3")
+    code, out, err = run(capsys, f"gallery remove --gallery g.lance --ids gone.npy --id {IDS[7]} 3")
     assert (code, err) == (0, "") and out.startswith(
-        "6 items deleted; 'peaccel gallery restore --version 1' undoes it\n"
+        "6 items removed; 'peaccel gallery restore --version 1' undoes it\n"
     )
     assert len(pe.Gallery.open("g.lance")) == N - 6
     _, out, _ = run(capsys, "gallery versions --gallery g.lance")
@@ -152,7 +150,7 @@ def test_a_threshold_is_applied_to_what_a_gallery_finds(files, capsys):
 
 
 @pytest.mark.parametrize("source", ["items.npz --ids ids.npy", "items.parquet"])
-@pytest.mark.parametrize("action", ["create --out g.lance", "append --gallery g.lance"])
+@pytest.mark.parametrize("action", ["create --out g.lance", "add --gallery g.lance"])
 def test_what_was_interrupted_goes_on(files, capsys, monkeypatch, source, action):
     def stop(self, steps):
         raise KeyboardInterrupt
@@ -187,15 +185,16 @@ def test_sync_is_handed_on(files, capsys, monkeypatch):
     {
         "": "the action is missing: 'peaccel gallery ACTION'",
         "serch": "unknown action 'serch'; did you mean 'search'?",
-        "remove --gallery g.lance": "unknown action 'remove'; expected one of create, append, delete, versions",
-        "delte --gallery g.lance": "unknown action 'delte'; did you mean 'delete'?",
-        "delete --gallery g.lance": "expected --ids or --id, found none",
-        "delete --gallery g.lance --id ann": "--id is 'ann', expected an integer, as the gallery's ids are",
+        "delete --gallery g.lance": "unknown action 'delete'; did you mean 'remove'?",
+        "append --gallery g.lance": "unknown action 'append'; did you mean 'add'?",
+        "remov --gallery g.lance": "unknown action 'remov'; did you mean 'remove'?",
+        "remove --gallery g.lance": "expected --ids or --id, found none",
+        "remove --gallery g.lance --id ann": "--id is 'ann', expected an integer, as the gallery's ids are",
         "restore --gallery g.lance --version 9": "g.lance: version 9 cannot be opened (there are 1 .. 1)",
         "info --gallery none.lance": "none.lance: no such file",
         "info --gallery .": ".: no such gallery",
         "create --embeddings none.npz --out g.lance": "none.npz: no such file",
-        "append --gallery g.lance --embeddings items.npz --replace --resume": "expected at most one of --replace and",
+        "add --gallery g.lance --embeddings items.npz --replace --resume": "expected at most one of --replace and",
         "search --gallery g.lance --queries queries.npz --out queries.npz": "queries.npz: is also an input",
         "search --gallery g.lance --queries queries.npz --out r.npz --filter yer>1": "Gallery: filter 'yer>1': ",
         "index --gallery g.lance --factory Flet": "Gallery.build_index: factory 'Flet' is not a FAISS factory string",
@@ -210,7 +209,7 @@ def test_errors_are_one_line(files, capsys, line, message):
 
 def test_verify_says_what_is_damaged(files, capsys):
     gallery = pe.Gallery.create("g.lance", ITEMS, IDS)
-    gallery.search_exact(QUERIES, 1)
+    gallery.search(QUERIES, 1)
     (derived,) = (files / "g.lance" / "_peaccel").glob("*.safetensors")
     derived.write_bytes(derived.read_bytes()[:-1] + b"\xff")
     code, out, err = run(capsys, "gallery verify --gallery g.lance")

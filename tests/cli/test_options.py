@@ -17,10 +17,13 @@ import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
+from peaccel.cli._option_groups import NormFiles
+from peaccel.cli.audit import Audit
 from peaccel.cli.check_answers import CheckAnswers
 from peaccel.cli.check_threshold import CheckThreshold
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
+from peaccel.cli.cluster import Cluster
 from peaccel.cli.demo import DemoSettings
 from peaccel.cli.duplicates import Duplicates
 from peaccel.cli.evaluate import Evaluate
@@ -36,6 +39,7 @@ from peaccel.train.tuning import SearchLimits
 KINDS = {
     "search": [Search],
     "duplicates": [Duplicates],
+    "cluster": [Cluster],
     "rerank": [Rerank],
     "demo": [DemoSettings],
     "train": [Run],
@@ -47,6 +51,7 @@ KINDS = {
     "choose-threshold": [ChooseThreshold],
     "check-answers": [CheckAnswers],
     "check-threshold": [CheckThreshold],
+    "audit": [Audit],
     "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
@@ -54,7 +59,7 @@ KINDS = {
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
     "above": "score is this at least",
-    "accept": "hreshold",
+    "accept": "pe.learn_then_test",
     "accumulate": "gradients",
     "backbone": "timm",
     "begin": "start from",
@@ -70,6 +75,7 @@ MEANINGS = {
     "gallery": "gallery",
     "gallery_coords": "gallery was taken",
     "gallery_labels": "gallery's labels",
+    "images": "page shows some",
     "labels": "labels",
     "most": "[Hh]ow many",
     "novel": "without a right item",
@@ -95,7 +101,10 @@ MEANINGS = {
     "strict": "exit code 1",
     "skip_bad": "[Ll]eave out",
     "tensorboard": "TensorBoard",
+    "enrolment": "spk2utt",
+    "rule": "pe.fuse",
     "threads": "Threads",
+    "trial_list": "VoxCeleb",
     "weights": "backbone",
     "wrong": "[Tt]he target",
     "workers": "Processes that prepare",
@@ -116,6 +125,10 @@ MEANINGS = {
 
 BY_NAME = {"data": {str, "mnist", "digits8"}, "method": {Path, *HEADS}}
 """Options that take one of a few names in some commands, and a path in others."""
+
+
+ONE_TEXT = {f.name for f in fields(NormFiles)} - {"skip_bad"}
+"""Options about fits, whose help is the same in all commands."""
 
 
 def options_of(command):
@@ -151,6 +164,7 @@ def test_an_option_has_one_meaning_in_all_commands():
         words = {kind for kinds in kinds for kind in kinds} - BY_NAME[name] if name in BY_NAME else kinds
         assert len(words) <= 1, f"{name}: {kinds}"
         assert all(re.search(MEANINGS[name], told) for _, told in abouts), name
+        assert name not in ONE_TEXT or len({told for _, told in abouts}) == 1, name
 
 
 # -- outputs and inputs ------------------------------------------------------------------------------------------------
@@ -374,8 +388,8 @@ BEFORE_OPTIONS = {  # in one process, which imports nothing that reads options o
     "fit-head none.npy": EARLY["fit-head none.npy"],
     "evaluate --embeddings none.npz --labels labels.npy --out e": "peaccel evaluate: none.npz: no such file",
     "choose-score --embeddings none.npz --labels labels.npy --out e": "peaccel choose-score: none.npz: no such file",
-    "search --gallery=none.npz --queries q.npz --out r.npz": "peaccel search: none.npz: no such file",
-    "rerank --gallery none.npz --queries q.npz --out r.npz": "peaccel rerank: none.npz: no such file",
+    "search --queries=none.npz --gallery g.npz --out r.npz": "peaccel search: none.npz: no such file",
+    "rerank --queries none.npz --gallery g.npz --out r.npz": "peaccel rerank: none.npz: no such file",
 }
 
 

@@ -268,8 +268,8 @@ FILES = "--queries q.parquet --gallery g.parquet --out r.csv"
             "g.parquet:mu=mu,sigma=var: 'sigma' names no column, expected mu=, var=, kappa=, scale= or id= and its name"
         ),
         f"search {FILES} --ids c.parquet": "c.parquet: column ids is missing, found rows, candidates",
-        f"search {FILES} --ids g.parquet:label": "g.parquet:label: ids holds 'class 0' twice",
-        f"search {FILES} --ids g.parquet:mu": "g.parquet:mu: ids has shape (60, 8) and dtype float32, expected an",
+        f"search {FILES} --ids g.parquet:label": "g.parquet:label: ids hold 'class 0' twice",
+        f"search {FILES} --ids g.parquet:mu": "g.parquet:mu: ids have shape (60, 8) and dtype float32, expected",
         f"search {FILES} --ids items.parquet:id": "items.parquet:id: ids holds 120 ids, expected 60, one for each",
         f"search {FILES} --query-ids items.parquet:id": "items.parquet:id: ids holds 120 ids, expected 60, one",
         "search --queries q.parquet --gallery g.parquet --query-ids q.parquet:id --out r.npz": (

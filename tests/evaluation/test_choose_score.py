@@ -226,7 +226,7 @@ def test_one_seed_decides_all_that_is_drawn(monkeypatch):
         monkeypatch.setattr(choosing, name, spy)
 
     for name in ("_sampled", "_second_half", "fit", "_forms", "verification_pairs", "_compared"):
-        spied(name, lambda given: given[-1])
+        spied(name, lambda given: getattr(given[-1], "seed", given[-1]))
     spied("answered", lambda given: given[4].params.get("seed", 7))  # closed forms have none
     pe.choose_score(d, labels, draws=True, items=100, seed=7)
     assert {seed for seeds in found.values() for seed in seeds} == {7}
@@ -311,7 +311,7 @@ def test_gains_are_drawn_over_classes_and_all_numbers_by_one_set_of_draws(monkey
     found = pe.choose_score(d, labels, seed=3)
     judged = labels[np.isin(labels, np.random.default_rng(3).permutation(CLASSES)[1::2])]
     ((clusters, seed),) = drawn
-    np.testing.assert_array_equal(clusters, judged)
+    np.testing.assert_array_equal(clusters, np.unique(judged, return_inverse=True)[1])
     assert seed == 3 and found.classes == 30
 
 
@@ -323,6 +323,64 @@ def test_what_was_fitted_is_what_scores_are_given():
     np.testing.assert_array_equal(given["prior_var"], fits.of_scores["prior"].var)
     assert abs(np.mean(given["prior_mean"]) - 20) < 0.5
     assert fits(pe.scores.norm_cosine).params["mu"] == fits.of_scores["shift"]
+
+
+@pytest.mark.parametrize("by", ["eer", "dcf", "answered"])
+def test_scores_are_compared_by_what_the_user_needs(by):
+    d, labels = items()
+    found = pe.choose_score(d, labels, by=by, wrong=0.2, p_target=0.1, seed=3)
+    judged = np.isin(labels, np.random.default_rng(3).permutation(CLASSES)[1::2])
+    half, of_half = d[judged], labels[judged]
+    first, second = np.nonzero(~np.eye(len(half), dtype=bool))
+    same = of_half[first] == of_half[second]
+
+    def number(score):
+        scores = np.array(pe.pairwise(half, half, score), np.float64)
+        if by == "eer":
+            return metrics.equal_error_rate(scores[first, second], same).rate
+        if by == "dcf":
+            return metrics.detection_cost(scores[first, second], same, 0.1).min_dcf
+        np.fill_diagonal(scores, -np.inf)
+        right, best = of_half[scores.argmax(1)] == of_half, scores.max(1)
+        shares = [(best >= t).mean() for t in best if (~right[best >= t]).mean() <= 0.2]
+        return max(shares, default=0)
+
+    field, sign = {"eer": ("equal_error_rate", -1), "dcf": ("min_dcf", -1), "answered": ("answered", 1)}[by]
+    base = number("cosine")
+    for name in ("cosine", "mls"):
+        result = next(s for s in found.scores if s.name == f"{name}, raw")
+        assert getattr(result, field).value == pytest.approx(number(name), abs=1e-9)
+        assert result.gain.value == pytest.approx(sign * (number(name) - base), abs=1e-9)
+        assert getattr(result, field).low <= getattr(result, field).value <= getattr(result, field).high
+    values = [sign * getattr(s, field).value for s in found.scores]
+    assert values == sorted(values, reverse=True) and found.by == by
+    assert pe.choose_score(d, labels, seed=3).scores[0].answered is None
+
+
+def test_listed_pairs_of_judged_items_are_verified_in_place_of_drawn_ones():
+    d, labels = items()
+    rng = np.random.default_rng(5)
+    pairs = np.stack([rng.permutation(len(d)), rng.permutation(len(d))], 1)
+    pairs = np.concatenate([pairs[pairs[:, 0] != pairs[:, 1]], np.arange(len(d)).reshape(-1, 2)])
+    found = pe.choose_score(d, labels, by="eer", pairs=pairs, seed=3)
+    judged = np.isin(labels, np.random.default_rng(3).permutation(CLASSES)[1::2])
+    a, b = pairs[judged[pairs].all(1)].T
+    rate = metrics.equal_error_rate(pe.paired(d[a], d[b], "cosine"), labels[a] == labels[b]).rate
+    assert next(s for s in found.scores if s.name == "cosine, raw").equal_error_rate.value == pytest.approx(rate)
+
+
+def test_scores_far_from_log_likelihood_ratios_are_said_to_be_so():
+    d, labels = items()
+    found = pe.choose_score(d, labels, by="eer")
+    llr = next(s for s in found.scores if s.score == "llr")
+    assert 0 < llr.min_cllr < llr.cllr and next(s for s in found.scores if s.score == "cosine").cllr is None
+    far = replace(found, scores=(replace(found.best, cllr=0.8, min_cllr=0.03), *found.scores))
+    text = "not calibrated: Cllr is 0.8, 0.03 would do. As log-likelihood ratios use pe.fit_match_probability("
+    assert (
+        text in far.sentence()
+        and "not calibrated"
+        not in replace(far, scores=(replace(found.best, cllr=0.05, min_cllr=0.03), *found.scores)).sentence()
+    )
 
 
 def test_a_score_of_ones_own_is_fitted_as_it_says(monkeypatch):
@@ -356,6 +414,13 @@ WRONG = {
     ),
     "labels": (lambda d, y: pe.choose_score(d, y[:5]), "choose_score: labels has shape (5,), expected (240,)"),
     "few classes": (lambda d, y: pe.choose_score(d, y % 7), "labels name 7 classes of two items or more, expected 20"),
+    "by": (lambda d, y: pe.choose_score(d, y, by="auc"), "by is 'auc', expected one of 'recall', 'eer', 'dcf', 'answ"),
+    "wrong": (lambda d, y: pe.choose_score(d, y, wrong=1.0), "choose_score: wrong is 1.0, expected"),
+    "p_target": (lambda d, y: pe.choose_score(d, y, p_target=0.0), "choose_score: p_target is 0.0, expected"),
+    "pairs of one kind": (
+        lambda d, y: pe.choose_score(d, y, pairs=[[0, 1], [0, 2]]),
+        "choose_score: 2 of 2 pairs are right, expected some of either kind",
+    ),
     "singletons": (lambda d, y: pe.choose_score(d, np.arange(240)), "labels name 0 classes of two items or more"),
     "NaN": (
         lambda d, y: pe.choose_score(pe.Point(d.mu * np.nan), y),

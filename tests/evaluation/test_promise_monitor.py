@@ -132,6 +132,11 @@ def test_the_alarm_is_at_one_over_delta():
     first = next(day for day in state.days if day.evidence >= math.log(1 / DELTA))
     assert state.alarm == first.day and f"ALARM on {first.day}" in str(state)
     assert (state.days[-1].audits, state.days[-1].wrong) == (600, (~right).sum())
+    surer, m = monitor(delta=1e-6), monitor()
+    for day, some in enumerate(np.array_split(right, 30)):
+        surer.audit(some, on(day))
+    assert surer.state().alarm > state.alarm
+    assert m.audits_per_week(0.06, weeks=8) < m.audits_per_week(0.06) < m.audits_per_week(0.06, power=0.99)
     calm = watched(np.ones(300, bool)).state()
     assert calm.alarm is None and "No alarm: at most 2 % of the accepted answers are wrong (300 audits" in str(calm)
 

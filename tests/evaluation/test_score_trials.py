@@ -1,5 +1,6 @@
 """Trial lists: as VoxCeleb and Kaldi write them, scored by names, with several utterances of enrolment and S-norm."""
 
+import json
 import re
 from pathlib import Path
 
@@ -198,9 +199,50 @@ def test_a_command_chooses_the_threshold_of_a_trial_list(folder, capsys):
     assert run(capsys, f"{OF_TRIALS} --score llr:prior_var=1 --far 20%")[0] == 0
 
 
+def test_evaluate_and_choose_score_take_a_trial_list(folder, capsys):
+    line = OF_TRIALS.replace("choose-threshold", "evaluate")
+    code, _, err = run(capsys, f"{line} --scores mls,llr:prior_var=0.001 --normalise adaptive --cohort cohort.npz")
+    assert code == 0, err
+    given = {"enrolment": io.read_enrolment("spk2utt"), "cohort": COHORT}
+    scores = pe.score_trials(items("normal"), IDS, ENROL, TEST, "mls", **given)
+    found = json.loads(Path("o/results.json").read_text())
+    assert found["results"][0]["roc_auc"]["value"] == pytest.approx(pe.metrics.roc_auc(scores, MATCH))
+    assert found["matches"] == MATCH.sum() and found["results"][1]["cllr"] is None  # a normalised score is no ratio
+    assert run(capsys, f"{line} --scores llr:prior_var=1000")[0] == 0
+    llr = json.loads(Path("o/results.json").read_text())["results"][0]
+    assert llr["cllr"]["value"] >= llr["min_cllr"] >= 0
+
+
+@pytest.mark.parametrize("by", ["eer", "dcf"])
+def test_choose_score_compares_by_the_pairs_of_a_trial_list(tmp_path, monkeypatch, capsys, by):
+    monkeypatch.chdir(tmp_path)
+    rng, labels = np.random.default_rng(0), np.arange(60).repeat(3)
+    d = pe.Point(rng.normal(size=(60, 8))[labels] + rng.normal(size=(180, 8)))
+    io.write_distribution("e.npz", d)
+    np.save("y.npy", labels)
+    np.save("ids.npy", np.array([f"u{i}" for i in range(180)]))
+    pairs = np.array([(i, j) for i in range(180) for j in range(i) if labels[i] == labels[j] or (i + j) % 7 == 0])
+    match = (labels[pairs[:, 0]] == labels[pairs[:, 1]]).astype(int)
+    Path("t.txt").write_text("".join(f"{m} u{j} u{i}\n" for m, (i, j) in zip(match, pairs, strict=True)))
+    line = "choose-score --embeddings e.npz --labels y.npy --ids ids.npy --trial-list t.txt --out o"
+    code, out, err = run(capsys, f"{line} --by {by} --p-target 0.1")
+    assert code == 0, err
+    expected = pe.choose_score(d, labels, by=by, pairs=pairs, p_target=0.1)
+    assert str(expected) in out
+    code, _, err = run(capsys, line)
+    assert code != 0 and "--trial-list is for --by eer or dcf, got recall" in err
+    Path("s").write_text("a u1 u2\n")
+    code, _, err = run(capsys, f"{line} --by eer --enrolment s")
+    assert code != 0 and "--enrolment fuses utterances" in err
+
+
 @pytest.mark.parametrize(
     "line, message",
     [
+        (f"{OF_TRIALS.replace('choose-threshold', 'evaluate')} --quality y.npy", "--quality is of searches, not of"),
+        (f"{OF_TRIALS.replace('choose-threshold', 'evaluate')} --pairs y.npy", "found --embeddings --pairs"),
+        ("evaluate --embeddings e.npz --labels y.npy --ids ids.npy --out o", "--ids is of --trial-list, which is not"),
+        ("evaluate --embeddings e.npz --labels y.npy --normalise adaptive --out o", "--normalise and --cohort are of"),
         (
             f"{OF_TRIALS} --labels y.npy",
             "--trial-list needs --embeddings and --ids, and no labels; found --embeddings --labels",

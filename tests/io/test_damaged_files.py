@@ -336,7 +336,7 @@ def of_rerankers():
                 yield Case(
                     f"{kind}/{name}",
                     lambda at, kind=kind, reranker=reranker: reranker.save(at / kind),
-                    lambda path, mmap=mmap: whole(pe.FaissReranker.load(path.parent, mmap=mmap), mmap),
+                    lambda path, mmap=mmap: whole(pe.FaissReranker.open(path.parent, mmap=mmap), mmap),
                 )
 
 

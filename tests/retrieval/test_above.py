@@ -206,8 +206,8 @@ def test_a_gallery_on_disk_finds_what_one_in_memory_does(strings, tmp_path):
     ids = np.sort([f"é{i * 37 % 97}" for i in range(60)]) if strings else 3 * np.arange(60)
     order = np.random.default_rng(0).permutation(60)
     gallery = pe.Gallery.create(tmp_path / "g.lance", g[order[:35]], ids[order[:35]], {"old": order[:35] < 30})
-    gallery.append(g[order[35:]], ids[order[35:]], {"old": order[35:] < 30})
-    gallery.delete(ids[[4, 50]])
+    gallery.add(g[order[35:]], ids[order[35:]], {"old": order[35:] < 30})
+    gallery.remove(ids[[4, 50]])
     there = np.delete(np.arange(60), [4, 50])
     scores, left = all_pairs(q, g, "mls"), np.full((5, 60), np.nan)
     left[:, there] = scores[:, there]

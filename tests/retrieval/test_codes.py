@@ -221,12 +221,12 @@ def test_a_reranker_keeps_its_codes(tmp_path):
     plain = pe.FaissReranker(flat_index(g), g)
     reranker.save(tmp_path / "saved")
     pe.FaissReranker(flat_index(g), g).save(tmp_path / "plain")
-    loaded = pe.FaissReranker.load(tmp_path / "saved")
+    loaded = pe.FaissReranker.open(tmp_path / "saved")
     for twin in (reranker, loaded, copy.copy(reranker), pickle.loads(pickle.dumps(reranker))):
         assert twin._prepared.coded
         assert_ranking(twin.search(q, 3, shortlist=300), plain.search(q, 3, shortlist=300))
-    assert not pe.FaissReranker.load(tmp_path / "plain")._prepared.coded
-    assert not pe.FaissReranker.load(tmp_path / "saved", mmap=True)._prepared.coded
+    assert not pe.FaissReranker.open(tmp_path / "plain")._prepared.coded
+    assert not pe.FaissReranker.open(tmp_path / "saved", mmap=True)._prepared.coded
     for changed in (loaded, plain):
         changed.add(more)
         changed.remove([3, 405])

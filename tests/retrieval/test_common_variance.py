@@ -257,7 +257,7 @@ def test_a_reranker_of_a_folder_has_the_variance_that_was_saved(var, count, libr
     for gallery in (g, own(g)):
         reranker = pe.FaissReranker.build(gallery, "Flat", score="mls")
         reranker.save(tmp_path / "r")
-        loaded = pe.FaissReranker.load(tmp_path / "r", mmap=mmap)
+        loaded = pe.FaissReranker.open(tmp_path / "r", mmap=mmap)
         assert (loaded.gallery.common_parameter() is None) == (gallery.common_parameter() is None)
         for x, y in zip(loaded.gallery.arrays, gallery.arrays, strict=True):
             assert bool((x == y).all())

@@ -348,7 +348,7 @@ def repeated(row: Array, count: int) -> Array:
     return namespace(row).broadcast_to(row, (max(count, 2), *row.shape[1:]))[:count]
 
 
-def full(shape: tuple[int, ...], value: float, like: Array) -> Array:
+def full(shape: tuple[int, ...], value: float | str | bytes, like: Array) -> Array:
     """An array of one value, of the kind, dtype and device of another."""
     return like.new_full(shape, value) if is_torch(like) else np.full(shape, value, like.dtype)
 

@@ -1,7 +1,7 @@
 """A report as one HTML file that needs nothing beside it: tables, and matplotlib pictures embedded as base64."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import aside
 
 RIGHT, WRONG = "#1b7f4b", "#c0392b"
-STYLES = ("-", "--", ":", "-.")
 PAGE = "report.html"  # the template of a report, beside this file
 
 
@@ -126,15 +124,10 @@ def retrievals(queries: NDArray[Any], found: NDArray[Any], right: NDArray[Any], 
     return figure
 
 
-def curves(x: Sequence[float], lines: Mapping[str, Sequence[float]], x_label: str, y_label: str) -> Figure:
-    """Draw named lines over one axis."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for i, (name, y) in enumerate(lines.items()):
-        axes.plot(x, y, STYLES[i % len(STYLES)], label=name, linewidth=2)
-    axes.set(xlabel=x_label, ylabel=y_label)
-    axes.spines[["top", "right"]].set_visible(False)
-    legend(figure, axes)
+def drawn(draw: Callable[..., Axes], *found: Any, size: tuple[float, float] = (5.5, 3.6)) -> Figure:
+    """A figure of a function that draws on the axes that it takes as ``ax``."""
+    figure = Figure(figsize=size, layout="constrained")
+    draw(*found, ax=figure.subplots())
     return figure
 
 
@@ -142,48 +135,6 @@ def legend(figure: Figure, axes: Axes) -> None:
     """Name the lines of the axes below the figure, where they lie on none of them."""
     handles, names = axes.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
-
-
-def trade_off(
-    curves: Mapping[str, Sequence[tuple[float, float]]],
-    least: tuple[float, float],
-    chance: float,
-    labels: tuple[str, str],
-    point: tuple[float, float] | None = None,
-) -> Figure:
-    """Draw two kinds of errors against each other on logarithmic axes, as detection error trade-offs are.
-
-    Parameters
-    ----------
-    curves
-        By name, the rates of both errors over falling thresholds.
-    least
-        Where a rate of 0 is drawn, for each error.
-    chance
-        Up to where, along the first error, a rate is chance: it is grey.
-    labels
-        Of the axes, in per cent.
-    point
-        The rates at a threshold that was chosen, if any.
-    """
-    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for i, (name, curve) in enumerate(curves.items()):
-        x, y = np.maximum(curve, least).T
-        axes.step(x, y, STYLES[i % len(STYLES)], where="post", label=name, linewidth=2)
-    if point is not None:
-        axes.plot(*np.maximum(point, least)[:, None], "o", color=WRONG, label="the threshold", zorder=3, clip_on=False)
-    axes.axvspan(least[0], min(chance, 1), color="#ddd", zorder=0)
-    axes.set(xlabel=labels[0], ylabel=labels[1], xscale="log", yscale="log", xlim=(least[0], 1))
-    lowest, highest = axes.get_ylim()
-    steps_of_y = (1, 2, 3, 5, 7) if highest < 30 * lowest else (1, 3) if highest < 1e3 * lowest else (1,)
-    for axis, steps in ((axes.xaxis, (1,)), (axes.yaxis, steps_of_y)):
-        axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter(lambda rate, place: f"{100 * rate:g}")
-        axis.set_minor_formatter(NullFormatter())
-    axes.spines[["top", "right"]].set_visible(False)
-    legend(figure, axes)
-    return figure
 
 
 def intervals(

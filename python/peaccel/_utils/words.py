@@ -61,6 +61,9 @@ _PLACES = {
     "peaccel.duplicates": "find_duplicates dedup deduplicate near_duplicates paraphrase_mining",
     "peaccel.FaissReranker": "faiss index ann hnsw ivf build_index",
     "peaccel.Gallery": "lance database vector_store store",
+    "peaccel.Gallery.add": "append insert",
+    "peaccel.Gallery.remove": "delete",
+    "peaccel.Gallery.search": "search_exact",
     "peaccel.Distribution.truncate": "matryoshka truncate_dim mrl",
     # scores
     "peaccel.scores.mls": "mutual_likelihood_score mutual_likelihood",

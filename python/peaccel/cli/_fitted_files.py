@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,35 +16,11 @@ from peaccel.fits.plda import Plda
 from peaccel.fits.records import Calibration, Centre, Prior
 from peaccel.io.distribution_files import items_in_file
 from peaccel.io.fits import fingerprint
-from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import SCORES, Score
 
-__all__ = ["AppliedFits", "NormFiles", "read_fit", "with_prior"]
+__all__ = ["AppliedFits", "read_fit", "with_prior"]
 
 F = TypeVar("F")
-
-
-@dataclass(frozen=True, kw_only=True)
-class NormFiles:
-    """A model that items are transformed by, and a cohort that scores are normalised by."""
-
-    plda: Path | None = None
-    """The result of pe.fit_plda, as pe.io.write_fit writes it: items are its normals, in place of --score."""
-    normalise: Literal["adaptive"] | None = None
-    """adaptive: scores in standard deviations above those with the nearest of --cohort, of both sides (S-norm)."""
-    cohort: Path | None = None
-    """Items, as the gallery's, of nobody who is searched for. One of the classes that are fitted or tested flatters."""
-
-    def check_norm(self) -> None:
-        """Refuse one of the two that belong together alone."""
-        if (self.normalise is None) != (self.cohort is None):
-            raise ValueError("--normalise and --cohort belong together, found one of them")
-
-    def norm(self, owner: str, gallery: Distribution, fits: AppliedFits, score: Score) -> AdaptiveNorm | None:
-        """The norm by the cohort's items, to which what is applied to the gallery is applied too."""
-        if self.cohort is None:
-            return None
-        return AdaptiveNorm(owner, gallery, fits.of_gallery(self.cohort), score)
 
 
 @dataclass(frozen=True)

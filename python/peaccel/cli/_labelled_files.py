@@ -6,39 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from peaccel import io
-from peaccel.cli._fitted_files import AppliedFits, read_fit
+from peaccel.cli._option_groups import BY_LABELS, FitFiles, LabelledSets
 from peaccel.distributions import Distribution
-from peaccel.fits.plda import Plda
-from peaccel.fits.records import Calibration, Centre
 from peaccel.io._array_files import read_array
 from peaccel.metrics import Relevance
 
-__all__ = ["LabelledFiles", "applied", "array", "novel", "sides"]
+__all__ = ["WAYS", "LabelledFiles", "array", "novel", "read_images", "sides"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledFiles:
-    """Embeddings, and their right answers.
+class LabelledFiles(LabelledSets, FitFiles):
+    """Embeddings, and their right answers."""
 
-    Whatever comes in an .npy file may be a column of a table: items.parquet:label."""
-
-    embeddings: Path | None = None
-    """Items that are searched for among each other, each without itself; a file as 'peaccel search' takes it."""
-    labels: Path | None = None
-    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels, or a column: items.parquet:label."""
     coords: Path | None = None
     """Instead of --labels, where they were taken, [N, 2] in metres, with --radius."""
-    queries: Path | None = None
-    """Instead of --embeddings: the queries; then --gallery is needed, and labels, places or pairs."""
-    gallery: Path | None = None
-    """The gallery."""
-    query_labels: Path | None = None
-    """The queries' labels, [Q] numbers or strings, with --gallery-labels."""
-    gallery_labels: Path | None = None
-    """The gallery's labels, [G] numbers or strings."""
     query_coords: Path | None = None
     """Instead of labels, where they were taken, [Q, 2] in metres, with --gallery-coords and --radius."""
     gallery_coords: Path | None = None
@@ -51,53 +36,35 @@ class LabelledFiles:
     """Or, with --embeddings or with --queries and --gallery, the pairs that are right. [M, 2] integers, rows of the
     query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance.
     """
-    prior: Path | None = None
-    """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
-    calibration: Path | None = None
-    """The result of pe.calibrate_variance, as pe.io.write_fit writes it; applied to both sides."""
-    centre: Path | None = None
-    """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     novel: Path | None = None
     """Queries without a right item in the gallery, a file as --queries. They measure open-set identification: how often
     other queries find their right item where few of these find anything. Confidences are tested on them too.
     """
     novel_labels: Path | None = None
     """The classes of the novel queries, [M] numbers or strings; each class counts once."""
-    skip_bad: bool = False
-    """Leave out items that are NaN or null, and say which."""
 
 
 COUNTED = ("relevance", "pairs", "quality", "images", "gallery_images", "templates", "groups")
 """Options whose files count the rows of others."""
 
 
-AMONG = (("embeddings", "labels"), ("embeddings", "coords", "radius"), ("embeddings", "relevance"))
-BETWEEN = (
-    ("queries", "gallery", "query_labels", "gallery_labels"),
-    ("queries", "gallery", "query_coords", "gallery_coords", "radius"),
-    ("queries", "gallery", "relevance"),
+WAYS = (
+    BY_LABELS[0],
+    *(("embeddings", "coords", "radius"), ("embeddings", "relevance")),
+    BY_LABELS[1],
+    *(("queries", "gallery", "query_coords", "gallery_coords", "radius"), ("queries", "gallery", "relevance")),
 )
-
-
-def named_options(task: LabelledFiles) -> set[str]:
-    """Which of the options that say what is searched for, and what is right, are there."""
-    return {name for names in AMONG + BETWEEN for name in names if getattr(task, name) is not None}
+"""The options that go together to say what is searched for, and what is right."""
 
 
 def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distribution | None, Any]:
     """Queries, gallery, and what is right; `instead` names what else would do."""
-    named = named_options(task)
-    if named not in map(set, AMONG + BETWEEN):
-        found, *expected = (
-            " ".join(f"--{name.replace('_', '-')}" for name in names) for names in (sorted(named), *AMONG, *BETWEEN)
-        )
-        ways = "; ".join([*expected, *filter(None, [instead])])
-        raise ValueError(f"expected one of these together: {ways}; found {found or 'none'}")
+    task.require_way(WAYS, instead)
     first = task.embeddings or task.queries
     assert first is not None
     if task.coords_metric != "euclidean" and task.radius is None:
         raise ValueError(f"--coords-metric is {task.coords_metric} without --radius, expected both")
-    fits = applied(task)
+    fits = task.applied(one_set=task.embeddings is not None)
     queries, asked = fits.read(first, 0)
     gallery, held = (None, None) if task.gallery is None else fits.read(task.gallery, 1)
     if asked is not None or held is not None:
@@ -123,7 +90,7 @@ def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distrib
 
 def novel(task: LabelledFiles) -> tuple[Distribution | None, NDArray[Any] | None]:
     """The novel queries and their classes, each None where it is not given."""
-    items, rows = (None, None) if task.novel is None else applied(task).read(task.novel, 0)
+    items, rows = (None, None) if task.novel is None else task.applied().read(task.novel, 0)
     return items, None if task.novel_labels is None else _kept(io.read_labels(task.novel_labels), rows)
 
 
@@ -132,18 +99,16 @@ def _kept(values: NDArray[Any], rows: NDArray[Any] | None) -> NDArray[Any]:
     return values if rows is None or len(values) != len(rows) else values[rows]
 
 
-def applied(task: LabelledFiles) -> AppliedFits:
-    """The fits that are applied to all items."""
-    calibration = None if task.calibration is None else read_fit(task.calibration, Calibration)
-    if calibration is not None and calibration.mean:
-        raise ValueError(f"{task.calibration}: is of one side of two, expected one of both")
-    centre = None if task.centre is None else read_fit(task.centre, Centre)
-    if task.embeddings is not None and centre is not None and centre.query_mean != centre.gallery_mean:
-        raise ValueError(f"{task.centre}: is of two sides, expected one of --embeddings")
-    plda = read_fit(path, Plda) if (path := getattr(task, "plda", None)) is not None else None
-    return AppliedFits((calibration, calibration), centre, plda, task.skip_bad)
-
-
 def array(path: Path, key: str) -> NDArray[Any]:
     """An array of an .npy file, or under a key."""
     return read_array(path, key)
+
+
+def read_images(path: Path, count: int) -> NDArray[np.float64]:
+    """Images of `count` items, ink in [0, 1], of a file."""
+    pixels = array(path, "images")
+    if pixels.ndim != 3 or len(pixels) != count:
+        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
+    # Resampling moves numbers in [0, 1] a little beyond 1; other dtypes than uint8 may hold 0 to 255, too.
+    of_bytes = pixels.dtype == np.uint8 or pixels.max(initial=0) > 2
+    return np.asarray(pixels / (255 if of_bytes else 1), np.float64)

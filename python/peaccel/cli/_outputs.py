@@ -9,8 +9,14 @@ from typing import Any
 
 from peaccel._utils.atomic_files import check_outputs, check_suffix
 from peaccel.evaluation.formatting import save_json
+from peaccel.io._array_files import write, write_table, write_text
+from peaccel.io._text_columns import csv_text
 
-__all__ = ["check_files", "inputs_of", "outputs", "save_numbers"]
+__all__ = ["COLUMNS", "check_files", "inputs_of", "outputs", "save_numbers", "write_columns"]
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+COLUMNS = (*DELIMITERS, ".parquet", ".npz")
+"""Suffixes of files of columns."""
 
 
 def check_files(files: Sequence[tuple[Path, Sequence[str]]], inputs: Iterable[Path] = ()) -> None:
@@ -81,3 +87,13 @@ def inputs_of(task: Any) -> list[Path]:
     """The paths that a command reads."""
     values = [x if isinstance(x, tuple) else (x,) for name, x in vars(task).items() if name != "out"]
     return [x for of_option in values for x in of_option if isinstance(x, Path)]
+
+
+def write_columns(path: Path, columns: dict[str, Any]) -> None:
+    """Write columns of one length, by the suffix, which is one of `COLUMNS`."""
+    if path.suffix == ".npz":
+        write(path, COLUMNS, columns)
+    elif path.suffix == ".parquet":
+        write_table(path, COLUMNS, columns)
+    else:
+        write_text(path, COLUMNS, csv_text([*columns], [*columns.values()], DELIMITERS[path.suffix]))

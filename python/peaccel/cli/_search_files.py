@@ -5,28 +5,27 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
 from peaccel import io, scores
+from peaccel._utils.ids import Ids, SortedIds, and_none, are_strings, none_like, there
 from peaccel._utils.table_paths import columns_in
-from peaccel.cli._fitted_files import AppliedFits, NormFiles, read_fit, with_prior
+from peaccel.cli._fitted_files import read_fit, with_prior
+from peaccel.cli._option_groups import NormFiles, QueryFiles
 from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.distributions import Distribution
-from peaccel.fits.plda import Plda
-from peaccel.fits.records import Calibration, Centre, Threshold
+from peaccel.fits.records import Threshold
 from peaccel.retrieval.adaptive_norm import SHORTLIST, AdaptiveNorm
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
 __all__ = ["SearchFiles", "SearchInputs", "read", "write"]
 
-Ids: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # int64, or strings
-
 
 @dataclass(frozen=True, kw_only=True)
-class SearchFiles(NormFiles):
+class SearchFiles(QueryFiles, NormFiles):
     """Gallery, queries, score and output of a search."""
 
     gallery: Path
@@ -40,42 +39,15 @@ class SearchFiles(NormFiles):
     Or a table, .parquet, .arrow, .feather, .lance, .csv or .jsonl, with such columns. In place of mu, a key or column
     embeddings, embedding, vectors, vector, features or x will do. Others are named, ids too:
     gallery.parquet:mu=vector,var=sigma_sq,id=key, and gallery.npz:mu=e likewise."""
-    queries: Path
-    """The queries, Q items in D dimensions, in a file of the same form."""
-    out: Path
-    """The ranking to write, best first. .npz or .safetensors, with the keys
-    scores: float [Q, k], padded with -inf;
-    ids: int64 [Q, k], rows of the gallery, or their --ids, padded with -1; in .npz strings too, padded with empty ones.
-    Or .json, the same as lists, with null for scores that are not finite;
-    or .csv or .parquet, a line query,rank,id,score for each item found, ranks from 1."""
-    k: int = 10
-    """How many to keep for each query, at least 1."""
-    score: str | None = None
-    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5". By default cosine of points, else
-    mls."""
-    prior: Path | None = None
-    """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
-    calibration: Path | None = None
-    """The result of pe.calibrate_variance, as pe.io.write_fit writes it; applied to gallery and queries."""
-    gallery_calibration: Path | None = None
-    """The gallery's, where pe.calibrate_variance(queries, gallery, ...) found two; --calibration is then the
-    queries'."""
-    centre: Path | None = None
-    """The result of pe.fit_centre, as pe.io.write_fit writes it: the mean of each side, which is subtracted."""
     ids: Path | None = None
     """Ids of the gallery's rows, int [G], none negative, or strings, none twice. An .npy file, or .npz or .safetensors
     with the key ids, or a column of a table: gallery.parquet:key.
     """
     query_ids: Path | None = None
     """The queries' ids, in a file of the same form; an --out of .csv or .parquet then has these in place of rows."""
-    accept: Path | None = None
-    """A threshold of this score: what pe.learn_then_test or pe.limit_false_matches found, as pe.io.write_fit writes it.
-    Answers below it are left out. One of pairs, or of another score, norm, dimension or fit, is refused."""
     gallery_labels: Path | None = None
     """The gallery's labels, [G] numbers or strings, or a column: gallery.parquet:label; for an --accept of the margin
     to the next class. --k must then be large enough to meet another class."""
-    skip_bad: bool = False
-    """Leave out items that are NaN or null, and say which; such queries find nothing."""
     strict: bool = False
     """End with exit code 1 where --accept accepts nothing."""
 
@@ -119,42 +91,35 @@ class SearchInputs:
         """How many items to find, of which k are kept."""
         return k if self.norm is None else max(k, SHORTLIST)
 
-    @property
-    def none(self) -> int | str:
-        """Padding among ids: -1, or "" among strings."""
-        return "" if self.ids is not None and self.ids.dtype.kind == "U" else -1
-
     def named(self, rows: Ids) -> Ids:
-        """The ids of rows of the gallery; `none` for -1."""
-        return rows if self.ids is None else np.append(self.ids, self.none)[rows]
+        """The ids of rows of the gallery; of -1 the one that stands for no item."""
+        return rows if self.ids is None else and_none(self.ids)[rows]
 
     def rows(self, candidates: Ids, path: Path) -> Ids:
         """The rows of candidates, -1 for none."""
         if self.kept is not None and len(candidates) == len(self.kept):
             candidates = candidates[self.kept]
-        if (candidates.dtype.kind == "U") != (self.none == ""):
-            expected = "strings like --ids" if self.none == "" else "integers, since there are no --ids of strings"
+        strings = are_strings(self.ids)
+        if are_strings(candidates) != strings:
+            expected = "strings like --ids" if strings else "integers, since there are no --ids of strings"
             raise ValueError(f"{path}: candidates holds {candidates.dtype}, expected {expected}")
         if self.ids is None:
             return candidates
-        order = np.argsort(self.ids)
-        rows = np.append(order, -1)[np.searchsorted(self.ids, candidates, sorter=order)]
-        rows = np.where(self.named(rows) == candidates, rows, -1)
-        unknown = candidates[(rows < 0) & (candidates != self.none)]
+        rows = SortedIds.of(self.ids).rows_of(candidates)
+        unknown = candidates[(rows < 0) & there(candidates)]
         if len(unknown):
             raise ValueError(f"{path}: candidates holds {unknown[0]}, which --ids lacks")
         return rows
 
 
-def read(task: SearchFiles) -> SearchInputs:
+def read(task: SearchFiles, one_set: bool = False) -> SearchInputs:
+    """Read the files; of `one_set`, whose items are queries and gallery, fits are of one side."""
     score = scores.named(task.score)  # one that is named is refused before anything is read
-    plda = None if task.plda is None else read_fit(task.plda, Plda)
     [score] = with_prior([score], task.prior)
-    centre = None if task.centre is None else read_fit(task.centre, Centre)
-    fits = AppliedFits(_read_calibrations(task), centre, plda, task.skip_bad)
+    fits = task.applied(one_set)
     files = task.file_of_ids("gallery"), task.file_of_ids("queries") if task.out.suffix in io.LINES else None
     ids, query_ids = (None if path is None else io.read_ids(path) for path in files)
-    if ids is not None and ids.dtype.kind == "U" and task.out.suffix == ".safetensors":
+    if are_strings(ids) and task.out.suffix == ".safetensors":
         raise ValueError(f"{task.out}: safetensors holds no strings, as {files[0]} are; expected another suffix")
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
     labels = None if task.gallery_labels is None else io.read_labels(task.gallery_labels)
@@ -168,7 +133,7 @@ def read(task: SearchFiles) -> SearchInputs:
     if held is not None:  # rows are those of the file
         ids = np.flatnonzero(held) if ids is None else ids[held]
         labels = labels[held] if labels is not None and len(labels) == len(held) else labels
-    score = scores.named(score if task.score else None, queries, gallery) if plda is None else plda.score
+    score = scores.named(score if task.score else None, queries, gallery) if fits.plda is None else fits.plda.score
     norm = task.norm("--normalise", gallery, fits, score)
     if accept is not None:
         label = "" if norm is None else norm.label
@@ -186,20 +151,6 @@ def _check_labels(task: SearchFiles, accept: Threshold, labels: Any, size: int) 
         raise ValueError(f"{task.gallery_labels}: holds {len(labels)} labels, expected {size}, one for each item")
 
 
-def _read_calibrations(task: SearchFiles) -> tuple[Calibration | None, Calibration | None]:
-    """The calibrations of queries and of gallery."""
-    if task.calibration is None:
-        if task.gallery_calibration is not None:
-            raise ValueError("--gallery-calibration is given without --calibration, which is of the queries then")
-        return None, None
-    queries = read_fit(task.calibration, Calibration)
-    if task.gallery_calibration is not None:
-        return queries, read_fit(task.gallery_calibration, Calibration)
-    if queries.mean:
-        raise ValueError(f"{task.calibration}: is of one side of two, expected --gallery-calibration too")
-    return queries, queries
-
-
 def write(task: SearchFiles, inputs: SearchInputs, rows: Ranking[Any], seconds: float) -> None:
     """Write a ranking of the gallery's rows, normalised where that is asked for and without what is not accepted, and
     say what was done.
@@ -212,7 +163,7 @@ def write(task: SearchFiles, inputs: SearchInputs, rows: Ranking[Any], seconds: 
     ranking = Ranking(kept.scores, inputs.named(kept.ids))
     if inputs.kept is not None:
         every = np.where(inputs.kept, np.cumsum(inputs.kept) - 1, -1)  # queries that were left out find nothing
-        of_none = np.full((1, task.k), -np.inf, ranking.scores.dtype), np.full((1, task.k), inputs.none)
+        of_none = np.full((1, task.k), -np.inf, ranking.scores.dtype), np.full((1, task.k), none_like(inputs.ids))
         ranking = Ranking(*(np.concatenate([x, none])[every] for x, none in zip(ranking, of_none, strict=True)))
     io.write_ranking(task.out, ranking, inputs.query_ids)
     size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from peaccel import io, scores
 from peaccel._utils import options
+from peaccel._utils.ids import are_strings, there
 from peaccel._utils.labels import truths
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._shares import share
@@ -155,14 +156,14 @@ def _plan(settings: Settings, best: NDArray[Any], sheet: Sheet) -> AnswersToChec
 def _columns(task: CheckAnswers) -> dict[str, NDArray[Any]]:
     """The columns of the table: query, item, score and texts of the best answer of each query that has one."""
     found, ids = io.read_ranking(task.ranking)
-    queries = np.flatnonzero(ids[:, 0] != ("" if ids.dtype.kind == "U" else -1))
+    queries = np.flatnonzero(there(ids[:, 0]))
     items = ids[queries, 0]
     columns = {"query": queries, "item": items, "score": found[queries, 0]}
     for name, path, rows in (("query_text", task.query_texts, queries), ("item_text", task.item_texts, items)):
         if path is None:
             continue
         texts = io.read_labels(path)
-        if rows.dtype.kind == "U":
+        if are_strings(rows):
             raise ValueError(f"{task.ranking}: its ids are strings, and --item-texts go by gallery rows")
         if len(rows) and rows.max() >= len(texts):
             raise ValueError(f"{path}: holds {len(texts)} texts, expected one for row {rows.max()} of {task.ranking}")

@@ -9,9 +9,14 @@ from typing import Any
 
 from peaccel import io, scores
 from peaccel._utils import options
+from peaccel.cli._option_groups import BY_LABELS, LabelledSets
 from peaccel.cli._outputs import outputs, save_numbers
+from peaccel.cli._shares import share
+from peaccel.cli._trial_files import TrialFiles
 from peaccel.distributions import Distribution
 from peaccel.evaluation.choose_score import ITEMS, Fits, RankedScore, choose_score, fit_all
+from peaccel.evaluation.criteria import By
+from peaccel.evaluation.pair_rates import P_TARGET
 
 __all__ = ["ChooseScore", "main"]
 
@@ -20,27 +25,23 @@ FITS = "prior", "calibration", "centre", "plda"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseScore:
-    """Labelled data to choose a score on, and output."""
+class ChooseScore(LabelledSets, TrialFiles):
+    """Labelled data to choose a score on, and output.
 
-    embeddings: Path | None = None
-    """Items of classes that nothing was trained on, searched for among each other; a file as 'peaccel search' takes
-    it."""
-    labels: Path | None = None
-    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels, or a column of a table:
-    items.parquet:label. At least 20 classes of two or more."""
-    queries: Path | None = None
-    """Instead of --embeddings, points: the queries, with --gallery and the labels of both."""
-    gallery: Path | None = None
-    """The gallery."""
-    query_labels: Path | None = None
-    """The queries' labels, [Q] numbers or strings."""
-    gallery_labels: Path | None = None
-    """The gallery's labels, [G] numbers or strings."""
+    Items are of classes that nothing was trained on, at least 20 of two items or more."""
+
     out: Path
     """A folder that receives choice.json and report.html; made if missing. Fits to all items are for 'peaccel search':
     prior.json of Normals, calibration.json of Normals and of items with kappa, centre.json and plda.json of points.
     """
+    by: By = "recall"
+    """The number that scores are compared by. recall: Recall@1. eer: equal error rate of verification pairs, drawn or,
+    with --trial-list, --ids and --labels, those of the list. dcf: their least detection cost at --p-target. answered:
+    the largest share of queries that can be answered with a share --wrong of wrong answers."""
+    wrong: str = "5%"
+    """The target of --by answered: the share of accepted answers that may be wrong."""
+    p_target: float = P_TARGET
+    """Prior probability of a right pair, for --by dcf (minDCF)."""
     draws: bool = False
     """Rank scores that draw, too."""
     items: int = ITEMS
@@ -52,10 +53,25 @@ class ChooseScore:
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(ChooseScore, "peaccel choose-score", __doc__, arguments)
+    named = task.read_trials("embeddings", "labels")
+    if named is not None and task.by not in ("eer", "dcf"):
+        raise ValueError(f"--trial-list is for --by eer or dcf, got {task.by}")
     d, labels, gallery = _read(task)
     names = "choice.json", "report.html", *(f"{name}.json" for name in FITS)
     numbers, page, *files = outputs(task.out, task, *names)
-    found = choose_score(d, labels, gallery=gallery, draws=task.draws, items=task.items, progress=True, seed=task.seed)
+    found = choose_score(
+        d,
+        labels,
+        gallery=gallery,
+        by=task.by,
+        pairs=None if named is None else named.rows(),
+        wrong=float(share("wrong", task.wrong)),
+        p_target=task.p_target,
+        draws=task.draws,
+        items=task.items,
+        progress=True,
+        seed=task.seed,
+    )
     fits = fit_all(d, labels, gallery, task.seed)
     best, paths = found.best, dict(zip(FITS, files, strict=True))
     kept: dict[str, Any] = {**fits.of_scores, "calibration": fits.calibration, "plda": fits.plda}
@@ -75,11 +91,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _read(task: ChooseScore) -> tuple[Distribution, Any, Distribution | None]:
     """The items, their labels, and the gallery if there is one."""
-    ways = ("embeddings", "labels"), ("queries", "gallery", "query_labels", "gallery_labels")
-    named = {name for names in ways for name in names if getattr(task, name) is not None}
-    if named not in map(set, ways):
-        found, *expected = (" ".join(f"--{x.replace('_', '-')}" for x in names) for names in (sorted(named), *ways))
-        raise ValueError(f"expected one of these together: {'; '.join(expected)}; found {found or 'none'}")
+    task.require_way(BY_LABELS)
     if task.embeddings is not None and task.labels is not None:
         return io.read_distribution(task.embeddings), io.read_labels(task.labels), None
     assert task.queries and task.gallery and task.query_labels and task.gallery_labels

@@ -6,7 +6,7 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from peaccel import io, metrics, scores
 from peaccel._utils import options
-from peaccel.cli._fitted_files import NormFiles, read_fit, with_prior
-from peaccel.cli._labelled_files import LabelledFiles, applied, named_options, novel, sides
+from peaccel.cli._fitted_files import read_fit, with_prior
+from peaccel.cli._labelled_files import WAYS, LabelledFiles, novel, sides
+from peaccel.cli._option_groups import FitFiles, NormFiles, dashed
 from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._shares import share
+from peaccel.cli._trial_files import TrialFiles
 from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
@@ -30,7 +32,7 @@ __all__ = ["ChooseThreshold", "main"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseThreshold(LabelledFiles, NormFiles):
+class ChooseThreshold(LabelledFiles, TrialFiles, NormFiles):
     """Data to choose a threshold on, its promise, and output.
 
     Labelled queries and a gallery, of classes that nothing was trained on, or scored pairs."""
@@ -45,16 +47,6 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     that names the columns score, match (0 or 1, or yes or no) and perhaps group, such as a person; one pair of a group
     counts; .parquet with these; .npz with these keys; or .npy, [P, 2], score and match.
     """
-    trial_list: Path | None = None
-    """Or a list of pairs by name, in VoxCeleb's form (1 enrol test) or Kaldi's (enrol test target), with --embeddings
-    and their --ids. The pairs are scored by --score, and the threshold is for pairs.
-    """
-    ids: Path | None = None
-    """With --trial-list: the name of each of --embeddings, strings or int [N], .npy, or .npz with key ids."""
-    enrolment: Path | None = None
-    """With --trial-list: a line for each who is enrolled, with the names of the utterances that are fused (spk2utt)."""
-    rule: str | None = None
-    """With --enrolment: a rule of pe.fuse; by default that of the kind of embeddings."""
     wrong: str | None = None
     """The target: at most this share of accepted answers, or pairs, is wrong, such as 1% or 0.01; of pairs a precision
     of 99%. Without a target tables show usual ones."""
@@ -90,9 +82,6 @@ class ChooseThreshold(LabelledFiles, NormFiles):
     """End with exit code 1 where a target is named and no threshold can be promised to keep it."""
     seed: int = 0
     """Seed of the draw of one query, or pair, of each class, and of the parts of the fitted probability."""
-
-
-OF_TRIALS = ("trial_list", "ids", "enrolment", "rule")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -139,7 +128,7 @@ def _with_fits(task: ChooseThreshold, found: ThresholdChoice) -> Selection | Fal
     assert found.accept is not None
     if found.of_pairs:
         return found.accept
-    fits = applied(task)
+    fits = task.applied()
     return replace(found.accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
 
 
@@ -148,8 +137,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
         raise ValueError("--far is of --pairs; of searches it is --fpir")
     if "p_target" in alphas:
         raise ValueError("--p-target is of --pairs and --trial-list")
-    if beside := [name for name in OF_TRIALS if getattr(task, name) is not None]:
-        raise ValueError(f"--{beside[0]} is of --trial-list, which is not there")
+    task.read_trials()
     if task.try_centre and (task.centre or task.plda or task.calibration):
         raise ValueError("--try-centre stands alone, found --centre, --plda or --calibration beside it")
     score = _score(task)
@@ -168,7 +156,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
         novel_labels=classes,
         confidence=task.confidence,
         try_centre=task.try_centre,
-        cohort=None if task.cohort is None else applied(task).of_gallery(task.cohort),
+        cohort=None if task.cohort is None else task.applied().of_gallery(task.cohort),
         seed=task.seed,
     )
 
@@ -201,31 +189,32 @@ def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> 
 
 
 def _scored_pairs(task: ChooseThreshold, path: Path) -> io.ScoredPairs:
-    others = ("prior", "calibration", "centre", "plda", "cohort", "novel", "novel_labels", *OF_TRIALS)
-    beside = named_options(task) | {name for name in others if getattr(task, name) is not None}
+    others = (
+        *(f.name for f in fields(FitFiles)),
+        "cohort",
+        "novel",
+        "novel_labels",
+        *(f.name for f in fields(TrialFiles)),
+    )
+    beside = task.named(WAYS) | {name for name in others if getattr(task, name)}
     if beside or task.score != ChooseThreshold.score:
-        names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside or {"score"}))
+        names = dashed(sorted(beside or {"score"}))
         raise ValueError(f"--pairs are scored already and stand alone, found {names} beside it")
     return io.read_scored_pairs(path)
 
 
 def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.int64]]:
     """The pairs of a trial list, scored by names, and the speakers of both sides."""
-    if named_options(task) != {"embeddings"} or task.embeddings is None or task.ids is None or task.trial_list is None:
-        found = " ".join(f"--{name.replace('_', '-')}" for name in sorted(named_options(task))) or "none"
-        raise ValueError(f"--trial-list needs --embeddings and --ids, and no labels; found {found}")
-    if task.novel is not None or task.novel_labels is not None:
-        raise ValueError("--novel is of searches, not of --trial-list")
-    if task.rule is not None and task.enrolment is None:
-        raise ValueError("--rule is of --enrolment, which is not given")
-    trials, fits = io.read_trials(task.trial_list), applied(task)
+    named, fits = task.read_trials("embeddings"), task.applied()
+    assert named is not None and task.embeddings is not None
+    trials = named.trials
     scored = score_trials(
         fits.of_gallery(task.embeddings),
-        io.read_ids(task.ids),
+        named.ids,
         trials.enrol,
         trials.test,
         _score(task),
-        enrolment=None if task.enrolment is None else io.read_enrolment(task.enrolment),
+        enrolment=named.enrolment,
         rule=task.rule,
         cohort=None if task.cohort is None else fits.of_gallery(task.cohort),
     )
@@ -237,9 +226,9 @@ def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     if task.pairs is not None or task.trial_list is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
     flags = [] if task.plda is not None else ["--score", task.score]
-    for name in ("prior", "calibration", "centre", "plda", "normalise", "cohort"):
+    for name in (f.name for f in fields(NormFiles) if f.name != "skip_bad"):
         if (value := getattr(task, name)) is not None:
-            flags += [f"--{name}", str(value)]
+            flags += [dashed([name]), str(value)]
     plain = found.confidence == "score" and found.centre is None and task.centre is None and task.cohort is None
     if task.embeddings is not None and plain:
         line = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])

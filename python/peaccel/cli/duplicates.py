@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -13,49 +13,34 @@ import numpy as np
 from peaccel import retrieval
 from peaccel._utils import options
 from peaccel.cli._fitted_files import read_fit
-from peaccel.cli._outputs import check_files, inputs_of
+from peaccel.cli._option_groups import FitFiles, ScoreAndThreshold
+from peaccel.cli._outputs import COLUMNS, check_files, inputs_of, write_columns
 from peaccel.cli._search_files import SearchFiles, SearchInputs, read
 from peaccel.fits.records import Selection, Threshold
-from peaccel.io._array_files import write, write_table, write_text
-from peaccel.io._text_columns import csv_text
 from peaccel.retrieval.duplicates import duplicates
 from peaccel.retrieval.search_above import MOST
 
 __all__ = ["Duplicates", "main"]
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-SUFFIXES = (*DELIMITERS, ".parquet", ".npz")
 PAIR = ("first", "second", "score")  # the columns of a pair
 
 
 @dataclass(frozen=True, kw_only=True)
-class Duplicates:
+class Duplicates(ScoreAndThreshold, FitFiles):
     """Items, threshold, score and output."""
 
     embeddings: Path
     """The items, N in D dimensions; a file as 'peaccel search' takes it."""
     out: Path
     """The pairs to write: .csv, .tsv or .parquet, a line first,second,score for each; or .npz with these keys.
-    first and second are rows of the items, or their --ids."""
+    first and second are rows of the items, or their --ids. Where --accept is of pairs, or of searches without a mate,
+    all pairs from its threshold on are written. Where it is of a share of wrong answers, each item is written beside
+    its best other one, so that two items may name each other."""
     above: float | None = None
     """All pairs whose score is this at least, each once, in the order of the first, the surest first.
     Exactly one of this and --accept is needed."""
-    accept: Path | None = None
-    """A threshold of this score: what 'peaccel choose-threshold', pe.learn_then_test or pe.limit_false_matches found.
-    From one of pairs, or of searches without a mate, on all pairs are written. One of a share of wrong answers is of
-    the best answer of each item: each is written beside its best other one, so that two items may name each other."""
-    score: str | None = None
-    """A name that 'peaccel scores' lists, perhaps with parameters. By default cosine of points, else mls."""
-    prior: Path | None = None
-    """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
-    calibration: Path | None = None
-    """The result of pe.calibrate_variance, as pe.io.write_fit writes it."""
-    plda: Path | None = None
-    """The result of pe.fit_plda, as pe.io.write_fit writes it: items are its normals, in place of --score."""
     ids: Path | None = None
     """The ids of the items, int [N] or strings, none twice: a file as 'peaccel search' takes it."""
-    skip_bad: bool = False
-    """Leave out items that are NaN or null, and say which."""
     most: int = MOST
     """How many pairs may be found; where there are more it is an error."""
 
@@ -65,10 +50,10 @@ def main(arguments: Sequence[str]) -> None:
     task = options.parse(Duplicates, "peaccel duplicates", __doc__, arguments)
     if (task.above is None) == (task.accept is None):
         raise ValueError("expected exactly one of --above and --accept")
-    check_files([(task.out, SUFFIXES)], inputs_of(task))
+    check_files([(task.out, COLUMNS)], inputs_of(task))
     accept = None if task.accept is None else read_fit(task.accept, Threshold)
-    shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids", "skip_bad")}
-    inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared))
+    shared = {name: getattr(task, name) for name in ("out", "score", "ids", *(f.name for f in fields(FitFiles)))}
+    inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared), one_set=True)
     if accept is not None:
         if accept.confidence != "score":
             raise ValueError(f"{task.accept}: the threshold is of a {accept.confidence}, expected one of the score")
@@ -84,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
         kept = slice(None) if accept is None else accept(found.scores)
         first, second, scores = found.queries[kept], found.ids[kept], found.scores[kept]
     seconds = perf_counter() - start
-    _write(task.out, dict(zip(PAIR, (inputs.named(first), inputs.named(second), scores), strict=True)))
+    write_columns(task.out, dict(zip(PAIR, (inputs.named(first), inputs.named(second), scores), strict=True)))
     unknown = accept is not None and not accept.score
     by = f" (by {task.accept}, which does not say of which score it is)" if unknown else ""
     size = f"{len(inputs.gallery)} items x {inputs.gallery.dim}"
@@ -99,12 +84,3 @@ def _best_of_each(inputs: SearchInputs, accept: Selection) -> tuple[Any, Any, An
     second, best = ids[rows, place], scores[rows, place]
     kept = np.flatnonzero(accept(best) & (second >= 0))
     return kept, second[kept], best[kept]
-
-
-def _write(path: Path, pairs: dict[str, Any]) -> None:
-    if path.suffix == ".npz":
-        write(path, SUFFIXES, pairs)
-    elif path.suffix == ".parquet":
-        write_table(path, SUFFIXES, pairs)
-    else:
-        write_text(path, SUFFIXES, csv_text([*pairs], [*pairs.values()], DELIMITERS[path.suffix]))

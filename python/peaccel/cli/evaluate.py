@@ -7,27 +7,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from peaccel import io
 from peaccel._utils.options import parse
-from peaccel.cli._fitted_files import with_prior
-from peaccel.cli._labelled_files import LabelledFiles, array, novel, sides
+from peaccel.cli._fitted_files import read_fit, with_prior
+from peaccel.cli._labelled_files import LabelledFiles, array, novel, read_images, sides
+from peaccel.cli._option_groups import NormFiles
 from peaccel.cli._outputs import outputs, save_numbers
+from peaccel.cli._trial_files import NamedTrials, TrialFiles
 from peaccel.distributions import Point
 from peaccel.distributions.confidence import confidence
 from peaccel.evaluation.answers import as_scores, as_truth
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.evaluate import evaluate
+from peaccel.evaluation.evaluate_trials import TrialResult, evaluate_trials
 from peaccel.evaluation.pair_rates import P_TARGET
 from peaccel.evaluation.templates import TemplateResult, evaluate_templates
-from peaccel.scores import get
+from peaccel.fits.plda import Plda
+from peaccel.scores import Score, get
 
 __all__ = ["Evaluate", "main"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(LabelledFiles):
+class Evaluate(LabelledFiles, TrialFiles, NormFiles):
     """Data to evaluate, scores, and output of the page."""
 
     out: Path
@@ -67,19 +70,23 @@ def _names(scores: str) -> list[str]:
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = parse(Evaluate, "peaccel evaluate", __doc__, arguments)
+    if (trials := task.read_trials("embeddings")) is not None:
+        _of_trials(task, trials)
+        return
+    if task.normalise is not None or task.cohort is not None:
+        raise ValueError("--normalise and --cohort are of --trial-list, which is not there")
     if task.templates is not None and (task.embeddings is None or task.labels is None):
         raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = sides(task)
     numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
-    named = with_prior([get(name) for name in _names(task.scores)] if task.scores is not None else [], task.prior)
-    scores = as_scores("evaluate", named or None, (queries.kind, (queries if gallery is None else gallery).kind))
+    scores = _scores(task, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):
         raise ValueError("--gallery-images needs --images and --gallery; what is in --embeddings has --images alone")
-    images = None if task.images is None else _images(task.images, len(queries))
+    images = None if task.images is None else read_images(task.images, len(queries))
     of_gallery = images
     if gallery is not None:
-        of_gallery = None if task.gallery_images is None else _images(task.gallery_images, len(gallery))
+        of_gallery = None if task.gallery_images is None else read_images(task.gallery_images, len(gallery))
     pairs = None if task.pairs is None else array(task.pairs, "pairs")
     templates = None
     if task.templates is not None:
@@ -122,10 +129,39 @@ def main(arguments: Sequence[str]) -> None:
     print(f"\n-> {page}")
 
 
-def _images(path: Path, count: int) -> NDArray[np.float64]:
-    pixels = array(path, "images")
-    if pixels.ndim != 3 or len(pixels) != count:
-        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
-    # Resampling moves numbers in [0, 1] a little beyond 1; other dtypes than uint8 may hold 0 to 255, too.
-    of_bytes = pixels.dtype == np.uint8 or pixels.max(initial=0) > 2
-    return np.asarray(pixels / (255 if of_bytes else 1), np.float64)
+def _scores(task: Evaluate, kinds: tuple[str, str]) -> list[Score]:
+    """The scores that are named, with the prior where they lack one; by default that of the model, if there is one."""
+    named = with_prior([get(name) for name in _names(task.scores)] if task.scores is not None else [], task.prior)
+    if not named and task.plda is not None:
+        return [read_fit(task.plda, Plda).score]
+    return as_scores("evaluate", named or None, kinds)
+
+
+def _of_trials(task: Evaluate, named: NamedTrials) -> None:
+    """Verify a list of trials, and write its numbers and its page."""
+    beside = [name for name in ("templates", "quality", "images", "gallery_images") if getattr(task, name) is not None]
+    if beside:
+        raise ValueError(f"--{beside[0].replace('_', '-')} is of searches, not of --trial-list")
+    task.check_norm()
+    assert task.embeddings is not None
+    numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
+    fits = task.applied()
+    d = fits.of_gallery(task.embeddings)
+    found = evaluate_trials(
+        d,
+        named.ids,
+        *named.trials,
+        _scores(task, (d.kind, d.kind)),
+        enrolment=named.enrolment,
+        rule=task.rule,
+        cohort=None if task.cohort is None else fits.of_gallery(task.cohort),
+        p_target=task.p_target,
+        seed=task.seed,
+    )
+    print(found)
+    save_numbers(numbers, found, {fused: False})
+    from peaccel._utils import report
+    from peaccel.evaluation.pages import tables
+
+    report.write(page, "Evaluation", tables(found.tables(), (found.summary(),), explained(TrialResult)))
+    print(f"\n-> {page}")

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 from peaccel import io, scores
 from peaccel._utils import options
+from peaccel._utils.ids import are_strings
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import printable, unknown
 from peaccel.cli._fitted_files import read_fit
+from peaccel.cli._option_groups import QueryFiles, SkipBad
 from peaccel.cli._outputs import check_files
 from peaccel.cli._tables import print_table
 from peaccel.fits.records import Threshold
@@ -25,7 +27,7 @@ COMMIT = 131_072
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenItems:
+class GivenItems(SkipBad):
     """Which items to keep."""
 
     embeddings: Path
@@ -34,8 +36,6 @@ class GivenItems:
     each item, become metadata. Tables of .parquet and .lance are read in blocks."""
     ids: Path | None = None
     """In place of the file's: the ids, in a file as 'peaccel search' takes it."""
-    skip_bad: bool = False
-    """Leave out items that are NaN or null, and say which."""
     rows: int = COMMIT
     """How many items a commit has: after an interruption all of it is there, or nothing."""
     sync: bool = False
@@ -61,8 +61,8 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Append(GivenItems, Kept):
-    """Items to append, and their gallery."""
+class Add(GivenItems, Kept):
+    """Items to add, and their gallery."""
 
     replace: bool = False
     """Items whose ids are there take the place of these, rather than being refused."""
@@ -81,31 +81,19 @@ class Index(Kept):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchKept(Kept):
+class SearchKept(Kept, QueryFiles):
     """Gallery, queries, score and output of a search."""
 
-    queries: Path
-    """The queries, in a file as 'peaccel search' takes it."""
-    out: Path
-    """The ranking to write, in a file as 'peaccel search' writes it."""
-    k: int = 10
-    """How many to keep for each query, at least 1."""
-    score: str | None = None
-    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5". By default cosine of points, else
-    mls."""
-    shortlist: int = 100
-    """How many candidates to ask of the index for each query; what it has not seen is scored besides."""
-    exact: bool = False
-    """Ask no index, but score all items."""
+    shortlist: int | None = None
+    """How many candidates to ask of the index for each query; what it has not seen is scored besides. By default all
+    items are scored, and no index is asked."""
     filter: str | None = None
     """A condition in SQL over the gallery's columns, such as "year >= 2020": only such items are found."""
-    accept: Path | None = None
-    """A threshold of this score, as 'peaccel search' takes it: answers below it are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delete(Kept):
-    """Items to delete: --ids, --id or both."""
+class Remove(Kept):
+    """Items to remove: --ids, --id or both."""
 
     ids: Path | None = None
     """The ids of the items, in a file as 'peaccel search' takes it; those that no item has are passed over."""
@@ -131,20 +119,20 @@ class Compact(Kept):
 
 def _create(task: Create) -> None:
     if task.resume and task.out.exists():
-        _keep(task, Gallery.open(task.out, sync=task.sync).append, skip_existing=True)
+        _keep(task, Gallery.open(task.out, sync=task.sync).add, skip_existing=True)
     else:
         _keep(task, lambda *items, **more: Gallery.create(task.out, *items, sync=task.sync, **more))
     _print_state(Gallery.open(task.out))
 
 
-def _append(task: Append) -> None:
+def _add(task: Add) -> None:
     if task.replace and task.resume:
         raise ValueError("expected at most one of --replace and --resume")
     gallery = Gallery.open(task.gallery, sync=task.sync)
     if task.replace:
         _keep(task, gallery.upsert)
     else:
-        _keep(task, gallery.append, skip_existing=task.resume)
+        _keep(task, gallery.add, skip_existing=task.resume)
     _print_state(gallery)
 
 
@@ -184,10 +172,7 @@ def _search(task: SearchKept) -> None:
         accept.check(str(task.accept), score, task.k, dim=queries.dim, applied="none")
         if accept.of_classes:
             raise ValueError(f"{task.accept}: is of the {accept.confidence}, expected one that needs no labels")
-    if task.exact:
-        ranking = gallery.search_exact(queries, task.k, score, filter=task.filter)
-    else:
-        ranking = gallery.search(queries, task.k, shortlist=task.shortlist, score=score, filter=task.filter)
+    ranking = gallery.search(queries, task.k, score, shortlist=task.shortlist, filter=task.filter)
     if accept is not None:
         ranking = accept.select(ranking)
     io.write_ranking(task.out, ranking)
@@ -195,18 +180,18 @@ def _search(task: SearchKept) -> None:
     print(f"{score.label}: {len(queries)} queries, {len(gallery)} items, top {task.k} in {seconds} -> {task.out}")
 
 
-def _delete(task: Delete) -> None:
+def _remove(task: Remove) -> None:
     if task.ids is None and not task.id:
         raise ValueError("expected --ids or --id, found none")
     gallery = Gallery.open(task.gallery)
     ids = [] if task.ids is None else io.read_ids(task.ids).tolist()
     words: list[Any] = list(task.id)
-    if gallery.ids.dtype.kind == "i":
+    if not are_strings(gallery.ids):
         if wrong := [word for word in words if not word.isdecimal()]:
             raise ValueError(f"--id is {wrong[0]!r}, expected an integer, as the gallery's ids are")
         words = list(map(int, words))
-    count = gallery.delete(list(dict.fromkeys([*ids, *words])))
-    print(f"{count} items deleted; 'peaccel gallery restore --version {gallery.version - (count > 0)}' undoes it")
+    count = gallery.remove(list(dict.fromkeys([*ids, *words])))
+    print(f"{count} items removed; 'peaccel gallery restore --version {gallery.version - (count > 0)}' undoes it")
     _print_state(gallery)
 
 
@@ -240,11 +225,11 @@ def _verify(task: Kept) -> None:
 
 ACTIONS: dict[str, tuple[type[Any], Callable[[Any], None], str]] = {
     "create": (Create, _create, "Make a gallery of the items of a file."),
-    "append": (Append, _append, "Add the items of a file to a gallery."),
-    "delete": (Delete, _delete, "Delete items of a gallery."),
+    "add": (Add, _add, "Add the items of a file to a gallery."),
+    "remove": (Remove, _remove, "Remove items of a gallery."),
     "versions": (Kept, _versions, "List the versions of a gallery, which each change adds to."),
     "restore": (Restore, _restore, "Go back to an earlier version, in a new one."),
-    "compact": (Compact, _compact, "Free the room of deleted items and of old versions."),
+    "compact": (Compact, _compact, "Free the room of removed items and of old versions."),
     "info": (Kept, _info, "Print what a gallery holds."),
     "index": (Index, _index, "Build a FAISS index, which proposes what 'search' scores."),
     "search": (SearchKept, _search, "Find the best items of a gallery for each query."),
@@ -260,7 +245,7 @@ def main(arguments: Sequence[str]) -> None:
         print(f"usage: peaccel gallery ACTION [OPTIONS]\n\n{options.about(__doc__)}\n\nACTION is one of\n{rows}")
         return
     if name not in ACTIONS:
-        # For another word, such as "remove", none is suggested: the nearest changes a gallery in another way.
+        # For another word, such as "erase", none is suggested: the nearest changes a gallery in another way.
         wrong = unknown("action", name, ACTIONS, nearness=0.75)
         raise ValueError(wrong if name else "the action is missing: 'peaccel gallery ACTION'")
     kind, run, about = ACTIONS[name]

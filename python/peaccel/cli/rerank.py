@@ -10,6 +10,7 @@ from typing import Literal
 
 from peaccel import io, retrieval
 from peaccel._utils import options
+from peaccel._utils.ids import are_strings
 from peaccel.cli._search_files import SearchFiles, read, write
 from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     task.check_output()
     if task.candidates is not None:
         ids = task.file_of_ids("gallery")
-        strings = ids is not None and io.read_ids(ids).dtype.kind == "U"
+        strings = ids is not None and are_strings(io.read_ids(ids))
         candidates = io.read_candidates(task.candidates, strings=strings)
         inputs = read(task)
         start = perf_counter()

@@ -21,6 +21,7 @@ use, and from which score on to accept an answer.
 
 from peaccel.evaluation.choose_score import RankedScore, ScoreChoice
 from peaccel.evaluation.drawn_pairs import verification_pairs
+from peaccel.evaluation.evaluate_trials import TrialEvaluation, TrialResult, evaluate_trials
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.separation import probability
@@ -39,7 +40,10 @@ __all__ = [
     "TemplateResult",
     "ThresholdChoice",
     "ThresholdResult",
+    "TrialEvaluation",
+    "TrialResult",
     "evaluate_templates",
+    "evaluate_trials",
     "mean_interval",
     "probability",
     "simultaneous_intervals",

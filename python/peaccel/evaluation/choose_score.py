@@ -14,16 +14,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, retrieval
 from peaccel._utils.arrays import on_host, quiet
-from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher, concat
+from peaccel.distributions.checks import require_shares
 from peaccel.evaluation.answers import answered, as_truth, of_pairs, require_items
 from peaccel.evaluation.columns import Column, ranked, table
-from peaccel.evaluation.drawn_pairs import verification_pairs
-from peaccel.evaluation.formatting import Table, as_text, percent, save_json
-from peaccel.evaluation.intervals import Interval, Resamples, TooFew, at_once, compared
-from peaccel.evaluation.pair_rates import AUC
+from peaccel.evaluation.criteria import CRITERIA, By, Comparison, Criterion, Judgements, Measured
+from peaccel.evaluation.drawn_pairs import compared_pairs, verification_pairs
+from peaccel.evaluation.exported import Exported
+from peaccel.evaluation.formatting import Table, as_text, percent
+from peaccel.evaluation.intervals import Interval, Resamples, TooFew, at_once, compared, ends, plainly
+from peaccel.evaluation.pair_rates import AUC, P_TARGET, not_calibrated
 from peaccel.evaluation.separation import CountedAnswers, Separation, learned
 from peaccel.fits.calibrate_variance import calibrate_variance
 from peaccel.fits.fit_centre import fit_centre
@@ -33,6 +35,7 @@ from peaccel.fits.fit_shift import fit_shift
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import Calibration, Centre
 from peaccel.metrics._relation import Relation
+from peaccel.metrics.detection_cost import Costs
 from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import SCORES, Score
 from peaccel.scores._common_variance import ranking_weights
@@ -47,13 +50,16 @@ FEWEST = 20
 """The fewest classes of two items or more; intervals from fewer than half as many are not reliable."""
 ITEMS = 10_000
 """How many items, of classes that are drawn, are looked at unless another number is given."""
+COMPARED = ("equal_error_rate", "min_dcf", "answered")
+"""Fields that are filled where scores are compared by them."""
 PROBE = 64
 """Queries by which the time of all of them is estimated."""
 
 
 @dataclass(frozen=True)
 class RankedScore:
-    """How well a score separates items. Intervals of gains hold for all scores at once, for Recall@1 and for the AUROC."""
+    """How well a score separates items. Intervals of gains hold for all scores at once: those of Recall@1, and those of
+    the AUROC."""
 
     score: Annotated[str, Column("score")]
     form: Annotated[str, Column("form")]
@@ -80,9 +86,30 @@ class RankedScore:
     """ROC AUC of verification pairs."""
     gain: Annotated[
         Interval,
-        Column("gain over cosine", "Recall@1 less that of cosine, item by item; above 0 is better than it."),
+        Column(
+            "gain over cosine",
+            "the gain over cosine in the number that scores are compared by, Recall@1 unless another is named; above 0 "
+            "is better than it.",
+        ),
     ]
-    """Gain over cosine, query by query; 0 for cosine itself."""
+    """Gain over cosine on the same queries or pairs; 0 for cosine itself."""
+    equal_error_rate: Annotated[
+        Interval | None,
+        Column("EER %", "equal error rate of the pairs; lower is better."),
+    ]
+    """This, `min_dcf` and `answered` are None unless scores are compared by them."""
+    min_dcf: Annotated[
+        Interval | None,
+        Column("minDCF", "least detection cost of the pairs; lower is better.", plainly),
+    ]
+    answered: Annotated[
+        Interval | None,
+        Column(
+            "answered %",
+            "the largest share of queries that can be answered with the stated share of wrong answers; higher is "
+            "better.",
+        ),
+    ]
     best_auroc: Annotated[
         Interval,
         Column(
@@ -105,6 +132,10 @@ class RankedScore:
         ),
     ]
     """Gain over the same score with the mean uncertainty for all items; None where it uses none."""
+    cllr: float | None
+    """Cost of the pairs' scores as log-likelihood ratios, in bits; None where they are no such ratios."""
+    min_cllr: float | None
+    """The least Cllr of the pairs in the same order."""
 
     @property
     def name(self) -> str:
@@ -113,7 +144,7 @@ class RankedScore:
 
 
 @dataclass(frozen=True)
-class ScoreChoice:
+class ScoreChoice(Exported):
     """Result of `pe.choose_score`; prints as a table and a sentence.
 
     Examples
@@ -135,13 +166,15 @@ class ScoreChoice:
     classes: int
     """How many classes those items have."""
     scores: tuple[RankedScore, ...]
-    """The scores by Recall@1, then by MAP@R, best first."""
+    """The scores by the number that they are compared by, then by Recall@1 and MAP@R, best first."""
     gallery: int | None
     """How many items of these classes they are searched for in; None where they are among each other."""
     learned_auroc: Interval | None
     """How well what `pe.confidence` says of the items tells cosine's right answers from wrong ones; None of points."""
     learned_auroc_gain: Interval | None
     """Gain of `learned_auroc` over the score of the best item by cosine, held at once with those of all scores."""
+    by: By
+    """"recall", "eer", "dcf" or "answered": the number that scores are compared by."""
     seed: int
 
     @property
@@ -152,7 +185,8 @@ class ScoreChoice:
 
     def sentence(self) -> str:
         """Which score to use, and whether the uncertainty is worth anything here."""
-        return f"{self._of_retrieval()} {self._of_confidence()}"
+        said = [self._of_choice(), self._of_confidence()]
+        return " ".join(said + not_calibrated(self.best.name, self.best.cllr, self.best.min_cllr))
 
     def _of_confidence(self) -> str:
         """Which best score tells most of its answers, and whether the learned confidence tells more than cosine's."""
@@ -171,14 +205,18 @@ class ScoreChoice:
             said.append(f"the learned confidence is {compared(self.learned_auroc_gain)}")
         return "; ".join(said) + "."
 
-    def _of_retrieval(self) -> str:
-        """Which score to search by, and whether its use of the uncertainty is what gains."""
-        best, others = self.best, len(self.scores) - 1
+    def _of_choice(self) -> str:
+        """Which score to use, and whether its use of the uncertainty is what gains Recall@1."""
+        best, others, criterion = self.best, len(self.scores) - 1, CRITERIA[self.by]
         uncertain = any(s.worth is not None for s in self.scores)
         if best.name == BASE:
             about = f"Use cosine: none of the {others} others, tried together, is distinguishably better"
         else:
-            about = f"Use {best.name}: Recall@1 is {best.gain} points above that of cosine, with {others} scores tried"
+            way = "above" if criterion.sign > 0 else "below"
+            gain = f"{criterion.name} is {best.gain} {criterion.unit} {way} that of cosine"
+            about = f"Use {best.name}: {gain}, with {others} scores tried"
+        if self.by != "recall":
+            return f"{about}, by {criterion.name}."
         if not uncertain:
             return f"{about}; a {self.kind} has no uncertainty that a score could use."
         if best.worth is None:
@@ -191,7 +229,8 @@ class ScoreChoice:
     def tables(self) -> dict[str, Table]:
         """Header and rows of the table, by its title."""
         shown = table(self.scores, lambda s, name: name in ("gain", "best_auroc_gain") and s.name == BASE)
-        return {"Scores, best first; gains of Recall@1, in intervals that hold for all of them at once": shown}
+        gains = f"gains of {CRITERIA[self.by].name}, in intervals that hold for all of them at once"
+        return {f"Scores, best first; {gains}": shown}
 
     def summary(self) -> str:
         """Data and setting of the choice, in one sentence."""
@@ -209,10 +248,6 @@ class ScoreChoice:
     def __str__(self) -> str:
         """The sentence and the table as text."""
         return f"{self.sentence()}\n\n{as_text(self.summary(), self.tables())}"
-
-    def save(self, path: PathLike) -> None:
-        """Write all of it as JSON; NaN becomes null."""
-        save_json(path, self)
 
 
 @dataclass(frozen=True)
@@ -246,6 +281,10 @@ def choose_score(
     labels: ArrayLike | tuple[ArrayLike, ArrayLike],
     *,
     gallery: Distribution | None = None,
+    by: By = "recall",
+    pairs: ArrayLike | None = None,
+    wrong: float = 0.05,
+    p_target: float = P_TARGET,
     draws: bool = False,
     items: int = ITEMS,
     progress: bool = False,
@@ -255,12 +294,12 @@ def choose_score(
 
     Half of the classes are for fitting: `pe.calibrate_variance`, `pe.fit_prior`, `pe.fit_shift`. The items of the other
     half are searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is
-    compared with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: a
-    gain over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened items
-    (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose cohort is
-    of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked, so that
-    the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked one, and a
-    little too high.
+    compared with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what
+    is gained over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened
+    items (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose
+    cohort is of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked,
+    so that the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked
+    one, and a little too high.
 
     Parameters
     ----------
@@ -270,7 +309,18 @@ def choose_score(
         [N] numbers, none of them NaN, or strings; at least 20 classes of two items or more. With a gallery a tuple: of
         d, and of the gallery.
     gallery
-        G points, in which the items of d are searched for; None to search d in itself.
+        G points, in which those of d are searched for; None where they are among each other.
+    by
+        The number that scores are compared by. "recall": Recall@1. "eer": the equal error rate of verification pairs.
+        "dcf": their least detection cost at ``p_target``. "answered": the largest share of queries that can be answered
+        with a share ``wrong`` of wrong answers.
+    pairs
+        [P, 2], rows of d and of the gallery, that are verified in place of drawn pairs, such as a list of trials. Those
+        count whose items are both of the judged classes.
+    wrong
+        In (0, 1): the share of accepted answers that may be wrong, for "answered".
+    p_target
+        In (0, 1): the prior probability of a right pair, for "dcf".
     draws
         Whether scores that draw are ranked too, with this seed; by default those in closed form.
     items
@@ -289,11 +339,12 @@ def choose_score(
     Raises
     ------
     ValueError
-        labels of another shape or NaN, too few classes, a score that is NaN, or as for `pe.calibrate_variance`.
+        labels of another shape or NaN, too few classes, a score that is NaN, another criterion, pairs that are no rows
+        or of one kind only, wrong or p_target outside (0, 1), or as for `pe.calibrate_variance`.
 
     Examples
     --------
-    Sharp images and blurred ones, with fitting variances:
+    Sharp images and blurred ones, of which the variances tell:
 
     >>> rng, labels = np.random.default_rng(0), np.arange(100).repeat(4)
     >>> sigma = rng.choice([0.5, 4.0], (400, 1))
@@ -304,7 +355,12 @@ def choose_score(
     owner = "choose_score"
     seed, items = as_integer(owner, "seed", seed, *SEEDS), as_integer(owner, "items", items, 2, sys.maxsize)
     require_items(owner, d=d, gallery=gallery)
+    if by not in CRITERIA:
+        raise ValueError(f"{owner}: by is {by!r}, expected one of {', '.join(map(repr, CRITERIA))}")
+    require_shares(owner, wrong=wrong)
+    costs = Costs(owner, p_target)
     truth = as_truth(owner, labels, len(d), None if gallery is None else len(gallery))
+    listed, queries = None if pairs is None else compared_pairs(owner, pairs, truth, seed)[0], truth.queries
     d, numbers, asked = _both_sides(d, gallery, truth)
     if isinstance(d, Point) and not np.isfinite(on_host(d.mu).astype(np.float64)).all():
         raise ValueError(f"{owner}: d or gallery holds numbers that are not finite: see validate()")
@@ -319,21 +375,10 @@ def choose_score(
     forms = list(_forms(*sides, cohort, fits, draws, seed))
     judged_classes = classes[one] if gallery is None else (classes[one], classes[other])
     truth = as_truth(owner, judged_classes, len(sides[0]), None if sides[1] is None else len(sides[1]))
-    pairs, same = verification_pairs(classes[one], None if gallery is None else classes[other], seed)
-    seconds, equal = _seconds(forms), _IfEqual(truth)
-    found: list[_Judged] = []
-    with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
-        for form, cost in zip(forms, seconds, strict=True):
-            twin = next((x for x, at in zip(found, forms, strict=False) if _twins(form, at)), None)
-            # Scores with the cohort that are all one number have no deviation to be normalised by.
-            with suppress(ValueError) if form.form == "S-norm" else nullcontext():
-                found.append(
-                    _judged(form, truth, pairs, same, equal, seed)
-                    if twin is None
-                    else replace(twin, score=form.score.name)
-                )
-            if bar is not None:
-                bar.advance(cost)
+    if listed is not None:
+        listed = _among(listed, rows[one], rows[one] if gallery is None else rows[other] - queries)
+    comparison = _comparison(listed, truth, CRITERIA[by], costs, wrong, seed)
+    found = _all_judged(forms, truth, comparison, progress)
     return ScoreChoice(
         kind=type(d).__name__,
         dim=d.dim,
@@ -342,9 +387,52 @@ def choose_score(
         judged=len(sides[0]),
         classes=len(np.unique(classes[one])),
         gallery=None if sides[1] is None else len(sides[1]),
+        by=by,
         seed=seed,
-        **_compared(found, sure, classes[one], seed),
+        **_compared(found, sure, comparison),
     )
+
+
+def _all_judged(forms: Sequence[_Form], truth: Relation, comparison: Comparison, progress: bool) -> list[_Judged]:
+    """The answers of each form; those that S-norm is not defined for are left out."""
+    seconds, equal = _seconds(forms), _IfEqual(truth)
+    found: list[tuple[_Form, _Judged]] = []
+    with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
+        for form, cost in zip(forms, seconds, strict=True):
+            twin = next((judged for at, judged in found if _twins(form, at)), None)
+            # Scores with the cohort that are all one number have no deviation to be normalised by.
+            with suppress(ValueError) if form.form == "S-norm" else nullcontext():
+                if twin is None:
+                    twin = _judged(form, truth, comparison, equal)
+                found.append((form, replace(twin, score=form.score.name)))
+            if bar is not None:
+                bar.advance(cost)
+    return [judged for _, judged in found]
+
+
+def _comparison(
+    listed: NDArray[np.int64] | None, truth: Relation, criterion: Criterion, costs: Costs, wrong: float, seed: int
+) -> Comparison:
+    """Queries and pairs that all scores are compared on, with draws of both."""
+    if listed is None:
+        pairs, same = verification_pairs(truth, None, seed, different=criterion.different)
+    else:
+        pairs, same = listed, truth.right(listed[:, 0], listed[:, 1])
+        if same.all() or not same.any():
+            number = f"{same.sum()} of {len(same)} pairs of judged items"
+            raise ValueError(f"choose_score: {number} are right, expected some of either kind")
+    clusters = np.unique(np.concatenate([truth.clusters, truth.gallery_clusters]), return_inverse=True)[1]
+    of_queries, of_items = clusters[: truth.queries], clusters[truth.queries :]
+    both, known = np.stack([of_queries[pairs[:, 0]], of_items[pairs[:, 1]]], 1), truth.sizes() > 0
+    return Comparison(criterion, known, Resamples(of_queries[known], seed), pairs, same, both, costs, wrong, seed)
+
+
+def _among(listed: NDArray[np.int64], queries: NDArray[np.int64], gallery: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The listed pairs whose items are both among these rows, as places among them."""
+    sides = list(zip((queries, gallery), listed.T, strict=True))
+    places = [np.searchsorted(rows, x).clip(max=len(rows) - 1) for rows, x in sides]
+    held = [rows[place] == x for (rows, x), place in zip(sides, places, strict=True)]
+    return np.stack(places, 1)[np.all(held, 0)]
 
 
 def _both_sides(
@@ -382,14 +470,15 @@ def _finite(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _compared(
-    found: list[_Judged], learned: NDArray[np.float64] | None, truth: NDArray[np.int64], seed: int
+    found: list[_Judged],
+    learned: NDArray[np.float64] | None,
+    comparison: Comparison,
 ) -> dict[str, Any]:
     """The scores, best first, and the learned confidence, with intervals of one set of draws.
 
     Queries without an answer are left out.
     """
-    known = ~np.isnan(found[0].right)
-    resamples = Resamples(truth[known], seed)
+    known, resamples = comparison.known, comparison.resamples
     cosine = next(x for x in found if f"{x.score}, {x.form}" == BASE)
     separations = [CountedAnswers(x.right[known], x.confidence[known], resamples).separation() for x in found]
     if learned is not None:
@@ -399,7 +488,7 @@ def _compared(
         np.array([x.auroc.value - base.auroc.value for x in separations]),
         np.stack([x.drawn - base.drawn for x in separations], 1),
     )
-    ranked = _ranked(found, cosine, separations, above, resamples, known)
+    ranked = _ranked(found, cosine, separations, above, comparison)
     return {
         "scores": ranked,
         "learned_auroc": None if learned is None else separations[-1].auroc,
@@ -412,14 +501,19 @@ def _ranked(
     cosine: _Judged,
     separations: list[Separation],
     above: tuple[Interval, ...],
-    resamples: Resamples,
-    known: NDArray[np.bool_],
+    comparison: Comparison,
 ) -> tuple[RankedScore, ...]:
     """The scores, best first."""
-    gains = [x.recall - cosine.recall for x in found]
-    worths = [x.recall - x.right_if_equal for x in found if x.right_if_equal is not None]
-    intervals = iter(resamples.means(np.stack(gains + worths, 1)[known]))
-    of_gains = [next(intervals) for _ in gains]
+    criterion, resamples, known = comparison.criterion, comparison.resamples, comparison.known
+    base, sign = cosine.measured, criterion.sign
+    worths = np.stack(
+        [x.recall - x.right_if_equal for x in found if x.right_if_equal is not None] or [np.zeros(len(known))], 1
+    )
+    values, drawn = resamples.drawn_means(worths[known])
+    gains = [sign * (x.measured.value - base.value) for x in found]
+    drawn_gains = np.stack([sign * (x.measured.drawn - base.drawn) for x in found], 1)
+    several = at_once(np.concatenate([gains, values]), np.c_[drawn_gains, drawn])
+    of_gains, intervals = several[: len(found)], iter(several[len(found) :])
     ranked = [
         RankedScore(
             score=x.score,
@@ -428,13 +522,17 @@ def _ranked(
             map_at_r=resamples.mean(x.precision[known]),
             roc_auc=x.roc_auc,
             gain=gain,
+            **{name: ends(*x.measured) if name == criterion.field else None for name in COMPARED},
             best_auroc=separation.auroc,
             best_auroc_gain=over,
             worth=None if x.right_if_equal is None else next(intervals),
+            cllr=x.cllr,
+            min_cllr=x.min_cllr,
         )
         for x, gain, separation, over in zip(found, of_gains, separations, above, strict=False)
     ]
-    return tuple(sorted(ranked, key=lambda s: (-s.recall_at_1.value, -s.map_at_r.value)))
+    best = {id(s): x.measured.value for s, x in zip(ranked, found, strict=True)}
+    return tuple(sorted(ranked, key=lambda s: (-sign * best[id(s)], -s.recall_at_1.value, -s.map_at_r.value)))
 
 
 def fit_all(d: Distribution, labels: Any, gallery: Distribution | None, seed: int) -> Fits:
@@ -562,6 +660,10 @@ class _Judged:
     """The score of the best item."""
     right_if_equal: NDArray[np.float64] | None
     """`recall`, with the mean uncertainty for all items; None where the score uses none."""
+    measured: Measured
+    """The number that scores are compared by."""
+    cllr: float | None
+    min_cllr: float | None
 
 
 class _IfEqual:
@@ -593,15 +695,19 @@ class _IfEqual:
         return right
 
 
-def _judged(
-    form: _Form, truth: Relation, pairs: NDArray[np.int64], same: NDArray[np.bool_], if_equal: _IfEqual, seed: int
-) -> _Judged:
+def _judged(form: _Form, truth: Relation, comparison: Comparison, if_equal: _IfEqual) -> _Judged:
     owner, asked, (score, name, d, gallery, cohort) = "choose_score", ranked(RankedScore), form
     items = d if gallery is None else gallery
     norm = None if cohort is None else AdaptiveNorm(owner, items, cohort, score)
-    answers = answered(owner, d, gallery, truth, score, asked, norm=norm, seed=seed)
+    answers = answered(owner, d, gallery, truth, score, asked, norm=norm, seed=comparison.seed)
     equal = if_equal.right(d, score) if _uncertain(d, score) and name != "PLDA" else None
-    found = _finite(of_pairs(owner, d, items, pairs, score))
-    roc_auc = metrics.roc_auc(found if norm is None else norm.of_pairs(found, d, pairs), same)
+    found = _finite(of_pairs(owner, d, items, comparison.pairs, score))
+    found = found if norm is None else norm.of_pairs(found, d, comparison.pairs)
+    roc_auc = metrics.roc_auc(found, comparison.same)
     recall, precision = (answers.values[key] for key in ("recall_at_1", "map_at_r"))
-    return _Judged(score.name, name, answers.right, recall, precision, roc_auc, _finite(answers.scores[:, 0]), equal)
+    confidence = _finite(answers.scores[:, 0])
+    known = comparison.known
+    x = Judgements(comparison, recall[known], answers.right[known], confidence[known], found)
+    ratios = (x.pairs.cost.cllr, x.pairs.least_cllr) if score.name == "llr" else (None, None)
+    measured = comparison.criterion.measure(x)
+    return _Judged(score.name, name, answers.right, recall, precision, roc_auc, confidence, equal, measured, *ratios)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.arrays import on_host
 from peaccel.metrics._relation import Relation, as_relation
 
-__all__ = ["DIFFERENT", "verification_pairs"]
+__all__ = ["DIFFERENT", "compared_pairs", "verification_pairs"]
 
 PAIRS = 20_000
 """How many verification pairs of one class are drawn at most."""
@@ -54,6 +55,30 @@ def verification_pairs(
     else:
         other = _some_different(relation, len(alike) if different is None else different, rng)
     return np.concatenate([alike, other]), np.repeat([True, False], [len(alike), len(other)])
+
+
+def compared_pairs(
+    owner: str, pairs: ArrayLike | None, truth: Relation, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Pairs of rows that the caller listed, and which of them are right; drawn where None is."""
+    if pairs is None:
+        return verification_pairs(truth, None, seed, different=DIFFERENT)
+    rows, sides = on_host(pairs, owner, "pairs"), (truth.queries, truth.gallery)
+    if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
+        raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2) integers")
+    outside = np.flatnonzero((rows < 0) | (rows >= np.array(sides)))
+    if len(outside):
+        pair = outside[0] // 2
+        raise ValueError(
+            f"{owner}: pair {pair} is {rows[pair].tolist()}, expected rows below {sides[0]} and {sides[1]}"
+        )
+    if truth.leave_one_out and (rows[:, 0] == rows[:, 1]).any():
+        row = rows[rows[:, 0] == rows[:, 1]][0, 0]
+        raise ValueError(f"{owner}: pairs hold row {row} with itself, expected different rows")
+    same = truth.right(rows[:, 0], rows[:, 1])
+    if same.all() or not same.any():
+        raise ValueError(f"{owner}: {same.sum()} of {len(same)} pairs are right, expected some of either kind")
+    return rows.astype(np.int64), same
 
 
 def _all_different(relation: Relation) -> NDArray[np.int64]:

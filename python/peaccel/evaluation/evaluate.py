@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel._utils.arrays import on_host
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import (
@@ -24,7 +23,7 @@ from peaccel.evaluation.answers import (
     warn_of_ties,
 )
 from peaccel.evaluation.columns import Metric, RankedMetric, by_row, ranked
-from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
+from peaccel.evaluation.drawn_pairs import compared_pairs
 from peaccel.evaluation.identification import best_two, identified, novel_clusters
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.pair_rates import P_TARGET, pair_rates
@@ -160,7 +159,7 @@ def evaluate(
     require_sides("evaluate", queries, gallery, named)
     _require_certain(queries=queries, novel=novel)
     known = _answerable(truth)
-    asked, same = _compared("evaluate", pairs, truth, seed)
+    asked, same = compared_pairs("evaluate", pairs, truth, seed)
     clusters = np.unique(np.concatenate([truth.clusters, truth.gallery_clusters]), return_inverse=True)[1]
     of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
     resamples = Resamples(of_queries[known], seed)
@@ -300,27 +299,3 @@ def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:
     if not depths or not all(isinstance(at, int) and 1 <= at <= ranked for at in depths):
         raise ValueError(f"evaluate: k is {k}, expected integers from 1 to {ranked}, the items that are ranked")
     return depths
-
-
-def _compared(
-    owner: str, pairs: ArrayLike | None, truth: Relation, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Pairs of rows that the caller listed, and which of them are right; drawn where None is."""
-    if pairs is None:
-        return verification_pairs(truth, None, seed, different=DIFFERENT)
-    rows, sides = on_host(pairs, owner, "pairs"), (truth.queries, truth.gallery)
-    if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
-        raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2) integers")
-    outside = np.flatnonzero((rows < 0) | (rows >= np.array(sides)))
-    if len(outside):
-        pair = outside[0] // 2
-        raise ValueError(
-            f"{owner}: pair {pair} is {rows[pair].tolist()}, expected rows below {sides[0]} and {sides[1]}"
-        )
-    if truth.leave_one_out and (rows[:, 0] == rows[:, 1]).any():
-        row = rows[rows[:, 0] == rows[:, 1]][0, 0]
-        raise ValueError(f"{owner}: pairs hold row {row} with itself, expected different rows")
-    same = truth.right(rows[:, 0], rows[:, 1])
-    if same.all() or not same.any():
-        raise ValueError(f"{owner}: {same.sum()} of {len(same)} pairs are right, expected some of either kind")
-    return rows.astype(np.int64), same

@@ -11,7 +11,7 @@ import numpy as np
 
 from peaccel._utils.atomic_files import PathLike, aside
 
-__all__ = ["Table", "as_text", "number", "percent", "save_json", "six_digits"]
+__all__ = ["Table", "as_plain", "as_text", "number", "percent", "save_json", "six_digits"]
 
 Table: TypeAlias = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """Header and rows."""
@@ -29,9 +29,14 @@ def as_text(summary: str, tables: Mapping[str, Table]) -> str:
 
 def save_json(path: PathLike, record: Any, **more: Any) -> None:
     """Write a dataclass as JSON, and more beside its fields; what is not finite becomes null."""
-    values = _plain({**asdict(record), **more})
+    values = {**as_plain(record), **_plain(more)}
     with aside(path) as fresh:
         fresh.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def as_plain(record: Any) -> Any:
+    """A dataclass as JSON has it; what is not finite becomes None."""
+    return _plain(asdict(record))
 
 
 def percent(x: float, digits: int = 1) -> str:

@@ -49,15 +49,15 @@ class Resamples(ClusterDraws):
 
     def mean(self, values: NDArray[np.float64], level: float = 0.95) -> Interval:
         """The mean of a number [N] of each item, none of them NaN."""
-        value, drawn = self._means(values[:, None])
+        value, drawn = self.drawn_means(values[:, None])
         return ends(float(value[0]), drawn[:, 0], level)
 
     def means(self, values: NDArray[np.float64], level: float = 0.95) -> tuple[Interval, ...]:
         """The means of M numbers [N, M] of each item, in intervals that hold all of them at once."""
-        value, drawn = self._means(values)
+        value, drawn = self.drawn_means(values)
         return at_once(value, drawn, np.abs(values).max(0), level)
 
-    def _means(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def drawn_means(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """[M], and of the draws [draws, M]."""
         drawn = self.sums(np.c_[values, np.ones(len(values))])
         return values.mean(0), drawn[:, :-1] / drawn[:, -1:]

@@ -13,12 +13,14 @@ from peaccel import metrics, retrieval
 from peaccel._utils import report
 from peaccel._utils.arrays import on_host
 from peaccel.distributions import Distribution
+from peaccel.evaluation import plot
 from peaccel.evaluation.choose_score import BASE, RankedScore, ScoreChoice
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.formatting import Table
 from peaccel.evaluation.intervals import Interval
 from peaccel.evaluation.pair_rates import FEWEST
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
+from peaccel.fits.reliability_curve import ReliabilityCurve
 from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
@@ -69,15 +71,14 @@ def sections(
         *([f"{ABOUT_OPEN_SET} {drawn}"] if found.open_set else []),
         ABOUT_CONFIDENCE,
     )
-    curves = {c.confidence: c.curve for c in found.confidences}
     return [
         *tables(found.tables(), about, explained(ScoreResult, OpenSetResult, ConfidenceResult)),
         *_trade_off(found),
         report.Section(
             "Rejecting the least confident queries",
-            f"Recall@1 of {baseline} over the queries that are kept. A learned confidence is worth something where its "
-            "line lies above those of the scores themselves, which need no training.",
-            report.curves(found.shares, curves, "share of queries rejected", "Recall@1"),
+            f"Wrong answers by {baseline} among the queries that are kept. A learned confidence is worth something "
+            "where its line lies below those of the scores themselves, which need no training.",
+            report.drawn(plot.error_discard, found, size=(7, 4)),
         ),
         report.Section(
             "Calibration",
@@ -195,9 +196,7 @@ def _trade_off(found: Evaluation) -> list[report.Section]:
     """The detection error trade-off of each score, where there are novel queries."""
     if not found.open_set:
         return []
-    least = 1 / (2 * found.novel), 1 / (2 * (found.queries - found.unanswerable))
-    curves = {result.score: result.curve for result in found.open_set}
-    figure = report.trade_off(curves, least, FEWEST / found.novel, ("FPIR %", "FNIR %"))
+    figure = report.drawn(plot.det, found)
     text = (
         "Share of queries that are not returned their right item (FNIR), against the share of novel queries that are "
         "returned anything (FPIR), over all thresholds: the lower a line, the better. In grey fewer than ten novel "
@@ -213,11 +212,10 @@ def calibration(
     shown = {name: each for name, each in points.items() if each}
     figure = Figure(figsize=(max(2.2 * len(shown) + 0.6, 4.4), 3.6), layout="constrained")
     panels = figure.subplots(2, max(len(shown), 1), sharex=True, sharey="row", height_ratios=[3, 1], squeeze=False)
-    ends = [at(x[0] for each in shown.values() for x in each) for at in (min, max)] if shown else []
     for (name, each), above, below in zip(shown.items(), *panels, strict=True):
         predicted, observed, count = zip(*each, strict=True)
-        above.plot(ends, ends, color="#999", linewidth=1)
-        above.plot(predicted, observed, "o", markersize=4)
+        plot.reliability(ReliabilityCurve(*map(np.array, (predicted, observed, count))), ax=above)
+        above.set(xlabel="", ylabel="")
         wrong = sum(n * (1 - share) for _, share, n in each)
         above.set_title(name if wrong >= FEWEST else f"{name}\n(too few are wrong to tell)", fontsize=9)
         below.vlines(predicted, 0, count, linewidth=3)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from peaccel.evaluation.columns import Column, columns
 from peaccel.evaluation.formatting import percent, six_digits
 from peaccel.evaluation.intervals import Interval, Resamples, ends, plainly
+from peaccel.fits.fit_match_probability import fit_match_probability
 from peaccel.metrics._draws import PairDraws, counted_levels
 from peaccel.metrics.detection_cost import (
     Costs,
@@ -19,11 +20,12 @@ from peaccel.metrics.detection_cost import (
     drawn_cllr,
     drawn_least,
     least_and_actual,
+    llr_costs,
 )
 from peaccel.metrics.equal_error_rate import drawn_rates, rate_and_threshold
 from peaccel.metrics.verification import AtFar, at_far, auroc
 
-__all__ = ["FEWEST", "P_TARGET", "PairRates", "pair_rates"]
+__all__ = ["FEWEST", "P_TARGET", "JudgedPairs", "PairRates", "not_calibrated", "pair_rates"]
 
 Array = NDArray[Any]
 
@@ -47,6 +49,15 @@ class JudgedPairs:
     def cost(self) -> FoundCosts:
         """Detection costs."""
         return least_and_actual(self.scores, self.same, self.costs)
+
+    @cached_property
+    def least_cllr(self) -> float:
+        """Cllr of the ratios that an isotonic regression on these pairs gives them."""
+        shares = fit_match_probability(self.scores, self.same, method="isotonic")(self.scores)
+        with np.errstate(divide="ignore"):
+            ratios = np.log(shares) - np.log1p(-shares) - np.log(self.same.sum() / (~self.same).sum())
+        losses = llr_costs(ratios, self.same)
+        return float((losses[self.same].mean() + losses[~self.same].mean()) / 2)
 
     @cached_property
     def equal(self) -> tuple[float, float]:
@@ -164,6 +175,16 @@ class PairRates:  # functions in annotations are no strings, as those would not 
             pairs=PairMetric(lambda x: x.cost.cllr, lambda x: drawn_cllr(x.draws, x.scores, x.same), of_ratios=True),
         ),
     ]
+    min_cllr: Annotated[
+        float | None,
+        Column(
+            "min Cllr",
+            "the least Cllr of these pairs in the same order, by the best calibration; what Cllr has more is lost by "
+            "calibration.",
+            six_digits,
+            pairs=PairMetric(lambda x: x.least_cllr, of_ratios=True),
+        ),
+    ]
 
 
 def pair_rates(
@@ -186,6 +207,16 @@ def pair_rates(
     return {name: _measured(metric, pairs, ratios) for name, metric in metrics.items()}
 
 
+def not_calibrated(score: str, cllr: float | None, least: float | None) -> list[str]:
+    """A sentence that names the remedy where Cllr lies far above the least one; none where it does not."""
+    if cllr is None or least is None or not (cllr > 2 * least and cllr > least + 0.05):
+        return []
+    return [
+        f"Scores by {score} are not calibrated: Cllr is {cllr:.3g}, {least:.3g} would do. As log-likelihood ratios use "
+        "pe.fit_match_probability(scores, labels).log_likelihood_ratio(scores), fitted to other pairs."
+    ]
+
+
 def _none(metric: PairMetric, ratios: bool) -> float | Interval | None:
     """The result without pairs."""
     if metric.of_ratios and not ratios:
@@ -195,7 +226,9 @@ def _none(metric: PairMetric, ratios: bool) -> float | Interval | None:
 
 def _measured(metric: PairMetric, pairs: JudgedPairs, ratios: bool) -> float | Interval | None:
     """The number, in an interval that holds it if it has one."""
-    value = np.nan if metric.of_ratios and not ratios else metric.value(pairs)
+    if metric.of_ratios and not ratios:
+        return None
+    value = metric.value(pairs)
     if metric.drawn is None or np.isnan(value):
         return value if metric.drawn is None else _none(metric, ratios)
     found = ends(value, metric.drawn(pairs))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
-from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
+from peaccel.evaluation.exported import Exported
+from peaccel.evaluation.formatting import Table, as_text, number, percent
 from peaccel.evaluation.intervals import Interval, TooFew, compared, plainly
-from peaccel.evaluation.pair_rates import PairRates
+from peaccel.evaluation.pair_rates import PairRates, not_calibrated
 from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
 
 __all__ = ["ConfidenceResult", "Evaluation", "OpenSetResult", "ScoreResult"]
@@ -189,7 +189,7 @@ class ConfidenceResult:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Exported):
     """Result of `pe.evaluate`; prints as two tables.
 
     Examples
@@ -256,18 +256,23 @@ class Evaluation:
         first, by_name = self.scores[0], {c.confidence: c for c in self.confidences}
         said = [f"As a confidence, the best score by {first.score} has an AUROC of {first.best_auroc} %, at no cost."]
         if isinstance(first.best_auroc, TooFew):
-            return "Too few answers are wrong, or right, to say whether a confidence tells one from the other."
+            few = "Too few answers are wrong, or right, to say whether a confidence tells one from the other."
+            return " ".join([few, *self._of_calibration()])
         if "learned" in by_name and (learned := by_name["learned"]).gain is not None:
             said.append(f"The learned confidence has {learned.r_auroc} %: {compared(learned.gain)}.")
         for s in self.scores[1:]:
             about = f"The best score by {s.score}, in its own answers, has {s.best_auroc} %"
             said.append(f"{about}: {compared(s.best_auroc_gain)}.")
-        return " ".join(said)
+        return " ".join(said + self._of_calibration())
+
+    def _of_calibration(self) -> list[str]:
+        """Sentences on scores that are no calibrated log-likelihood ratios, though they are meant to be."""
+        return [
+            line
+            for s in self.scores
+            for line in not_calibrated(s.score, None if s.cllr is None else s.cllr.value, s.min_cllr)
+        ]
 
     def __str__(self) -> str:
         """The tables as text."""
         return as_text(f"{self.summary()}\n{self.sentence()}", self.tables())
-
-    def save(self, path: PathLike) -> None:
-        """Write all of it as JSON; NaN becomes null."""
-        save_json(path, self)

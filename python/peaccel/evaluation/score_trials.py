@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel import scores
+from peaccel._utils.ids import SortedIds
 from peaccel._utils.labels import plain
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
@@ -18,7 +19,7 @@ from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.retrieval.normalise_scores import NEAREST
 from peaccel.scores import Score
 
-__all__ = ["score_trials"]
+__all__ = ["rows_of_names", "score_trials"]
 
 
 def score_trials(
@@ -97,16 +98,16 @@ def score_trials(
     of_models: dict[str, tuple[str, ...]] = {name: (name,) for name in enrolled.tolist()}
     if enrolment is not None:
         keys = np.array([str(key) for key in enrolment])
-        _rows(owner, "enrol", enrolled, keys, "enrolment")
+        rows_of_names(owner, "enrol", enrolled, keys, "enrolment")
         of_models = {name: tuple(map(str, enrolment[name])) for name in enrolled.tolist()}
     sizes = [len(names) for names in of_models.values()]
     if 0 in sizes:
         raise ValueError(f"{owner}: enrolment of {str(enrolled[sizes.index(0)])!r} has no utterance")
     utterances = np.array([name for names in of_models.values() for name in names])
-    models = d[_rows(owner, "enrolment" if enrolment else "enrol", utterances, known, "ids")]
+    models = d[rows_of_names(owner, "enrolment" if enrolment else "enrol", utterances, known, "ids")]
     if enrolment is not None:
         models = fuse(models, np.arange(len(sizes)).repeat(sizes), rule)
-    queries, pairs = d[_rows(owner, "test", tested, known, "ids")], np.stack([of_test, of_enrol], 1)
+    queries, pairs = d[rows_of_names(owner, "test", tested, known, "ids")], np.stack([of_test, of_enrol], 1)
     norm = None if cohort is None else AdaptiveNorm(owner, models, cohort, named, k)
     found = of_pairs(owner, queries, models, pairs, named)
     return found if norm is None else norm.of_pairs(found, queries, pairs)
@@ -121,11 +122,12 @@ def _names(owner: str, name: str, x: ArrayLike) -> NDArray[np.str_]:
     return found.astype(str)
 
 
-def _rows(owner: str, name: str, wanted: NDArray[np.str_], known: NDArray[np.str_], where: str) -> NDArray[np.int64]:
+def rows_of_names(
+    owner: str, name: str, wanted: NDArray[np.str_], known: NDArray[np.str_], where: str
+) -> NDArray[np.int64]:
     """The rows of names among those that are known; ValueError where one is not."""
-    order = np.argsort(known)
-    rows = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(known) - 1)]
-    missing = wanted[known[rows] != wanted]
+    rows = SortedIds.of(known).rows_of(wanted)
+    missing = wanted[rows < 0]
     if len(missing):
         raise ValueError(f"{owner}: {where} lacks {len(missing)} of the names of {name}, the first {str(missing[0])!r}")
-    return np.asarray(rows)
+    return rows

@@ -15,6 +15,7 @@ from peaccel.distributions.checks import checked_numbers, class_numbers, flags
 from peaccel.distributions.confidence import confidence as of_items
 from peaccel.evaluation.answers import GREAT, Answers
 from peaccel.evaluation.intervals import Interval, Resamples, TooFew, ends
+from peaccel.evaluation.promises import risks
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.fits.fit_match_probability import fit_match_probability
 
@@ -105,14 +106,14 @@ def probability(confidence: ArrayLike, right: ArrayLike, clusters: ArrayLike, se
     [0.0, 1.0]
     """
     owner = "probability"
-    confidence = checked_numbers(owner, "confidence", confidence)
-    right = flags(owner, "right", right, confidence.shape).astype(np.float64)
-    of = class_numbers(owner, "clusters", clusters, len(confidence))
-    rank, classes = np.unique(confidence, return_inverse=True)[1], of.max() + 1
+    sure: NDArray[np.float64] = checked_numbers(owner, "confidence", confidence)
+    yes: NDArray[np.float64] = flags(owner, "right", right, sure.shape).astype(np.float64)
+    of = class_numbers(owner, "clusters", clusters, len(sure))
+    rank, classes = np.unique(sure, return_inverse=True)[1], of.max() + 1
     fold = (np.random.default_rng(seed).permutation(classes) % FOLDS)[of]
-    p = np.full(len(right), np.nan)
+    p = np.full(len(yes), np.nan)
     for number in range(min(FOLDS, classes)):
-        mine, others = fold == number, right[fold != number]
+        mine, others = fold == number, yes[fold != number]
         if len(others):
             alike = others.min() == others.max()
             fit = None if alike else fit_match_probability(rank[~mine], others > 0, method="isotonic")
@@ -186,6 +187,13 @@ class CountedAnswers:
         right = int((self._right > 0).sum())
         few = 0 < min(right, len(self._right) - right) < FEWEST
         return Separation(TooFew(auroc.value, auroc.low, auroc.high) if few else auroc, drawn)
+
+    def kept(self, wrong: float) -> tuple[float, NDArray[np.float64]]:
+        """The largest share of answers that can be accepted with this share of wrong ones, and that of each draw."""
+        coverage, risk = risks(self._confidence, self._right > 0).T
+        accepted = (self._wrong + self._answered).cumsum(1)
+        kept = self._wrong.cumsum(1) <= wrong * accepted
+        return float(coverage[risk <= wrong].max(initial=0)), (kept * accepted).max(1, initial=0) / accepted[:, -1]
 
     def rejection(self) -> tuple[Interval, Interval]:
         """AUSC and AURC."""

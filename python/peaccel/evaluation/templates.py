@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host
-from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import SortedIds
 from peaccel._utils.labels import classes_of
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel._utils.suggestions import unknown
@@ -19,7 +19,8 @@ from peaccel.distributions.fuse import fuse, rules
 from peaccel.evaluation.answers import as_scores, of_pairs, require_items, require_sides
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
-from peaccel.evaluation.formatting import Table, as_text, save_json
+from peaccel.evaluation.exported import Exported
+from peaccel.evaluation.formatting import Table, as_text
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.pair_rates import P_TARGET, PairRates, pair_rates
 from peaccel.metrics.detection_cost import Costs
@@ -42,7 +43,7 @@ class TemplateResult(PairRates):
 
 
 @dataclass(frozen=True)
-class TemplateEvaluation:
+class TemplateEvaluation(Exported):
     """Result of `evaluate_templates`; prints as a table."""
 
     items: int
@@ -68,10 +69,6 @@ class TemplateEvaluation:
     def __str__(self) -> str:
         """The table as text."""
         return as_text(self.summary(), self.tables())
-
-    def save(self, path: PathLike) -> None:
-        """Write all of it as JSON; NaN becomes null."""
-        save_json(path, self)
 
 
 def evaluate_templates(
@@ -180,8 +177,8 @@ def _compared(
     asked = on_host(pairs, owner, "pairs")
     if asked.ndim != 2 or asked.shape[1] != 2:
         raise ValueError(f"{owner}: pairs has shape {asked.shape}, expected (P, 2)")
-    rows = np.searchsorted(names, asked).clip(max=len(names) - 1)
-    strange = np.flatnonzero((names[rows] != asked).any(1))
+    rows = SortedIds(names).rows_of(asked)
+    strange = np.flatnonzero((rows < 0).any(1))
     if len(strange):
         raise ValueError(f"{owner}: pair {strange[0]} is of templates {asked[strange[0]].tolist()}, not both there")
     itself = np.flatnonzero(rows[:, 0] == rows[:, 1])

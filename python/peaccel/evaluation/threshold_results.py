@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.compared_confidences import ComparedConfidence
-from peaccel.evaluation.formatting import Table, as_text, percent, save_json, six_digits
+from peaccel.evaluation.exported import Exported
+from peaccel.evaluation.formatting import Table, as_text, percent, six_digits
 from peaccel.evaluation.pair_rates import PairRates
 from peaccel.evaluation.promises import FAR, FPIR, WRONG_ANSWERS, WRONG_PAIRS, Per, Promise, per_cent
 from peaccel.fits.records import Centre, FalseMatchLimit, Selection, Threshold, fewest
@@ -110,7 +110,7 @@ class CostResult(PairRates):
 
 
 @dataclass(frozen=True)
-class ThresholdChoice:
+class ThresholdChoice(Exported):
     """Result of `pe.choose_threshold` or `pe.choose_pair_threshold`; prints as sentences and tables.
 
     Examples
@@ -361,7 +361,3 @@ class ThresholdChoice:
     def __str__(self) -> str:
         """Sentences and tables as text."""
         return f"{as_text(self.summary(), self.tables())}\n\n{self.sentence()}"
-
-    def save(self, path: PathLike) -> None:
-        """Write the choice as JSON; numbers that are not finite become null."""
-        save_json(path, self)

@@ -8,13 +8,13 @@ import numpy as np
 
 from peaccel._utils.arrays import Numpy, bfloat16, dtype_name, on_host, repeated
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import checked_ids
 from peaccel._utils.table_paths import TABLES, file_of, is_table
 from peaccel.distributions import Distribution
 from peaccel.io._array_files import SEVERAL, existing, load, names_in, write
 from peaccel.io._arrow_sources import opened_file
 from peaccel.io._item_columns import ReadItems, checked_items, chosen_in
 from peaccel.io.arrow_tables import items_of_table
-from peaccel.io.read_ids import checked_ids
 from peaccel.io.states import in_float32, to_state
 
 __all__ = ["COMMON", "items_in_file", "read_distribution", "write_distribution"]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils.arrays import on_host
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import are_strings, none_like, there
 from peaccel._utils.reading import reading, require_proportion, strings_of
 from peaccel.io._array_files import SEVERAL, existing, names_in, read, read_array, write, write_table, write_text
 from peaccel.io._arrow_columns import column_of_file
@@ -53,7 +54,7 @@ def read_candidates(path: PathLike, *, strings: bool = False) -> NDArray[Any]:
     if candidates is None:
         candidates = read_array(path, "candidates")
     _check_matrix(path, "candidates", candidates, "int", "str")
-    if candidates.dtype.kind == "U":
+    if are_strings(candidates):
         return candidates
     bad = (candidates < -1) | (candidates > np.iinfo(np.int64).max)
     if bad.any():
@@ -107,7 +108,7 @@ def write_ranking(path: PathLike, ranking: tuple[Any, ...], queries: Any = None)
         parts = [slice(*ends) for ends in itertools.pairwise(offsets[0])] if above else range(len(ids))
         lists = {"scores": [finite[i].tolist() for i in parts], "ids": [ids[i].tolist() for i in parts]}
         write_text(path, RANKINGS, json.dumps(lists) + "\n")
-    elif suffix == ".safetensors" and ids.dtype.kind == "U":
+    elif suffix == ".safetensors" and are_strings(ids):
         raise ValueError(f"{path}: safetensors holds no strings, as the ids are; expected another suffix")
     else:
         write(path, RANKINGS, {"scores": scores, "ids": ids} | ({"offsets": offsets[0]} if above else {}))
@@ -122,7 +123,7 @@ def _write_lines(
     if named.shape != (count,):
         raise ValueError(f"write_ranking: queries has shape {named.shape}, expected ({count},)")
     if offsets is None:
-        rows, places = np.nonzero(ids != "" if ids.dtype.kind == "U" else ids >= 0)
+        rows, places = np.nonzero(there(ids))
         ids, scores = ids[rows, places], scores[rows, places]
     else:
         rows, places = _places(offsets)
@@ -146,7 +147,7 @@ def _placed(
     asked = shape[0] * shape[1] * (8 + ids.dtype.itemsize)
     held = Path(path).stat().st_size
     require_proportion(path, f"a ranking of {shape[0]:,} queries x {shape[1]:,} ranks, padded,", asked, held)
-    padded = np.full(shape, -np.inf, scores.dtype), np.full(shape, "" if ids.dtype.kind == "U" else -1, ids.dtype)
+    padded = np.full(shape, -np.inf, scores.dtype), np.full(shape, none_like(ids), ids.dtype)
     for whole, x in zip(padded, (scores, ids), strict=True):
         whole[where] = x
     return padded

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import checked_ids
 from peaccel._utils.table_paths import file_of, is_table
 from peaccel.io._array_files import load, names_in
 from peaccel.io._arrow_columns import require_column
@@ -16,7 +17,6 @@ from peaccel.io._arrow_sources import TableSource, arrow, opened, opened_file
 from peaccel.io._item_columns import chosen_in
 from peaccel.io.arrow_tables import to_arrow, without_bad
 from peaccel.io.distribution_files import COMMON, items_in_file
-from peaccel.io.read_ids import checked_ids
 
 __all__ = ["table_of_items"]
 

@@ -143,10 +143,10 @@ def plan(
 def _checked(score: Score, queries: Any, gallery: Any, names: tuple[str, str]) -> Pair:
     """How the pair of kinds is scored, after checks of what the arguments are, of their dims and of where they lie."""
     if not isinstance(queries, Distribution):
-        require_distribution(score.name, names[0], queries)  # type: ignore[unreachable]
+        require_distribution(score.name, names[0], queries)
     if not isinstance(gallery, Prepared):
         if not isinstance(gallery, Distribution):
-            require_distribution(score.name, names[1], gallery)  # type: ignore[unreachable]
+            require_distribution(score.name, names[1], gallery)
     elif not gallery.is_for(score):
         raise ValueError(f"{score.name}: {names[1]} is prepared for score {gallery.score.label}, got {score.label}")
     pair = score.pair(queries.kind, gallery.kind)

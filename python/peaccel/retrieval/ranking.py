@@ -20,13 +20,12 @@ from peaccel._utils.arrays import (
     namespace,
     require_same_kind,
 )
+from peaccel._utils.ids import LARGEST_ID, are_strings, none_like, there
 from peaccel.distributions.checks import checked_k
 from peaccel.ops import kernels_of
 from peaccel.scores import Score
 
 __all__ = ["Ranking", "best_first", "best_of_each_id", "merge", "of_score"]
-
-LARGEST_ID = np.iinfo(np.int64).max
 
 
 class _Ranked(NamedTuple, Generic[ArrayT]):
@@ -124,10 +123,10 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
     missing = k - sum(part.ids.shape[1] for part in parts)
     if missing > 0:
         first, shape = parts[0], (len(parts[0].ids), missing)
-        nothing: Array = np.full(shape, "") if _are_strings(first.ids) else full(shape, -1, first.ids)
+        nothing: Array = full(shape, none_like(first.ids), first.ids)
         parts.append(of_score(Ranking(full(shape, -np.inf, first.scores), nothing), first.score, first.normalisation))
     columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*parts, strict=True)]
-    scores, ids = _selected(*columns, k)
+    scores, ids = _selected(columns[0], columns[1], k)
     found = Ranking(namespace(scores).where(_absent(scores, ids), -np.inf, scores), ids)
     first, *others = parts
     alike = all(x.score == first.score and x.normalisation == first.normalisation for x in others)
@@ -136,7 +135,7 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
 
 def _selected(scores: Array, ids: Array, k: int) -> tuple[Array, Array]:
     """The first k of `best_first`, ties in the order that they have."""
-    select = None if _are_strings(ids) else kernels_of(scores).select
+    select = None if are_strings(ids) else kernels_of(scores).select
     if select is None:
         scores, ids = best_first(scores, ids, by_row=False)
         return scores[:, :k], ids[:, :k]
@@ -154,16 +153,16 @@ def best_first(scores: Array, ids: Array, *, by_row: bool) -> tuple[Array, Array
     order = first.argsort(**stable)
     for key in others:  # sorts by a key after the other, the least important first; NaN come last in either library
         order = along(order, along(key, order, -1).argsort(**stable), -1)
-    found = np.take_along_axis(ids, as_numpy(order), -1) if _are_strings(ids) else along(ids, order, -1)
+    found = np.take_along_axis(ids, as_numpy(order), -1) if are_strings(ids) else along(ids, order, -1)
     return along(scores, order, -1), found
 
 
 def best_of_each_id(scores: Array, ids: Array, k: int) -> Ranking[Any]:
     """The best k different ids of rankings [Q, R >= k] that hold integers repeatedly: each where it is first."""
-    there = as_numpy(ids)
-    order = there.argsort(1, kind="stable")
-    ascending = np.take_along_axis(there, order, 1)
-    left_out = np.empty(there.shape, bool)
+    held = as_numpy(ids)
+    order = held.argsort(1, kind="stable")
+    ascending = np.take_along_axis(held, order, 1)
+    left_out = np.empty(held.shape, bool)
     np.put_along_axis(left_out, order, np.diff(ascending, prepend=-1, axis=1) == 0, 1)  # -1 as well
     places: Array = left_out.argsort(1, kind="stable")[:, :k]
     outside: Array = np.take_along_axis(left_out, places, 1)
@@ -174,15 +173,10 @@ def best_of_each_id(scores: Array, ids: Array, k: int) -> Ranking[Any]:
     return Ranking(where(outside, -np.inf, along(scores, places, 1)), where(outside, -1, along(ids, places, 1)))
 
 
-def _are_strings(ids: Array) -> bool:
-    return isinstance(ids, np.ndarray) and ids.dtype.kind == "U"
-
-
 def _absent(scores: Array, ids: Array) -> Array:
     """Where there is no item, as an array of the scores' kind."""
-    if not _are_strings(ids):
-        return ids < 0
-    return sys.modules["torch"].from_numpy(ids == "") if is_torch(scores) else ids == ""
+    absent = ~there(ids)
+    return sys.modules["torch"].from_numpy(absent) if is_torch(scores) and are_strings(ids) else absent
 
 
 def _require_alike(parts: list[Ranking]) -> None:
@@ -193,11 +187,11 @@ def _require_alike(parts: list[Ranking]) -> None:
         if not isinstance(part, Ranking):
             raise TypeError(f"merge: ranking {i} must be a Ranking, got {type(part).__name__}")
         shape, first = tuple(part.scores.shape), parts[0].scores
-        strings = _are_strings(part.ids)
+        strings = are_strings(part.ids)
         if len(shape) != 2 or shape != tuple(part.ids.shape) or not (strings or dtype_name(part.ids) == "int64"):
             got = f"scores {shape} and ids {tuple(part.ids.shape)} of {dtype_name(part.ids)}"
             raise ValueError(f"merge: ranking {i} has {got}, expected (Q, k) both, and ids of int64 or strings")
-        if strings != _are_strings(parts[0].ids):
+        if strings != are_strings(parts[0].ids):
             raise ValueError(f"merge: ranking {i} has ids of {dtype_name(part.ids)}, expected those of ranking 0")
         require_same_kind("merge", f"ranking {i}", part.scores, "ranking 0", first)
         if not strings:
@@ -215,7 +209,7 @@ def _checked_offsets(offsets: Sequence[int], parts: list[Ranking]) -> list[int]:
         places = [operator.index(offset) for offset in offsets]
     except TypeError:
         raise TypeError(f"merge: offsets must be integers, got {offsets!r}") from None
-    if _are_strings(parts[0].ids):
+    if are_strings(parts[0].ids):
         raise ValueError("merge: offsets must be None where ids are strings")
     if len(places) != len(parts):
         raise ValueError(f"merge: {len(places)} offsets, expected {len(parts)}: one for each ranking")

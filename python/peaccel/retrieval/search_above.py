@@ -21,7 +21,17 @@ from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.scores import Score
 
-__all__ = ["MOST", "Pairs", "RankingAbove", "checked_threshold", "like", "listed", "pairs_above", "search_above"]
+__all__ = [
+    "MOST",
+    "Pairs",
+    "RankingAbove",
+    "checked_number",
+    "checked_threshold",
+    "like",
+    "listed",
+    "pairs_above",
+    "search_above",
+]
 
 FIRST = 32  # items that each query is searched for at first
 TIMES = 8  # times as many in the next search of those that have more
@@ -150,15 +160,20 @@ def search_above(
 
 def checked_threshold(owner: str, threshold: float, most: int) -> tuple[float, int]:
     """The threshold, a number, and how many pairs may be found."""
+    return checked_number(owner, "threshold", threshold), checked_k(owner, most, "most")
+
+
+def checked_number(owner: str, name: str, x: float) -> float:
+    """The number x, perhaps infinite."""
     try:
-        if isinstance(threshold, (str, bytes, bool)):
+        if isinstance(x, (str, bytes, bool)):
             raise TypeError
-        number = float(threshold)
+        number = float(x)
     except (TypeError, ValueError):
-        raise TypeError(f"{owner}: threshold must be a number, got {type(threshold).__name__}") from None
+        raise TypeError(f"{owner}: {name} must be a number, got {type(x).__name__}") from None
     if math.isnan(number):
-        raise ValueError(f"{owner}: threshold is nan, expected a number")
-    return number, checked_k(owner, most, "most")
+        raise ValueError(f"{owner}: {name} is nan, expected a number")
+    return number
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------

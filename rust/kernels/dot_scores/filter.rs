@@ -157,6 +157,9 @@ fn scan<T: Float, F: Formula>(
             Some(panels) => (panels, first / TOGETHER),
             None => (coded_buffer.encode(&inputs.mu2, order, &codes.middle), 0),
         });
+        if coded.is_some() && trials.passed == 0 {
+            filter.catch_up();
+        }
         filter.enter(order, norms, coded);
         filter.passed_over = coded.map_or(0, |coded| filter.sieve(coded, &mut trials));
         if filter.passed_over < order.len() {
@@ -164,10 +167,7 @@ fn scan<T: Float, F: Formula>(
             products(score, &tiles, (first, order), &starts, &mut buffer, &mut filter);
         }
     }
-    for query in 0..filter.queries.len() {
-        filter.weigh(query);
-        filter.pools[query].narrow();
-    }
+    filter.catch_up();
     filter.scored
 }
 
@@ -512,6 +512,14 @@ impl<'a, 'b, T: Float, F: Formula> Filter<'a, 'b, T, F> {
             if self.pools[query].push(Passed { x, within: 0.0, norm, uncertainty, row }) {
                 self.weigh(query);
             }
+        }
+    }
+
+    /// Raises all thresholds to what the rows give that wait for the second sieve, too.
+    fn catch_up(&mut self) {
+        for query in 0..self.queries.len() {
+            self.weigh(query);
+            self.pools[query].narrow();
         }
     }
 

@@ -240,7 +240,7 @@ def test_every_index_that_changed_finds_what_one_made_anew_finds(factory, named,
     reranker.upsert(whole[630:633], names[[0, 300, 601]])
     reranker.add(whole[633:640], names[633:640] if named else None)
     reranker.save(tmp_path / "kept")
-    reranker = thorough(pe.FaissReranker.load(tmp_path / "kept"))
+    reranker = thorough(pe.FaissReranker.open(tmp_path / "kept"))
     reranker.remove(names[np.r_[260:290, 602]])
 
     both = np.r_[1:5, 250:260, 290:300, 301:601, 604:630, 633:640]

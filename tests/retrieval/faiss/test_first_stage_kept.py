@@ -74,7 +74,7 @@ def changed(reranker):
 
 def by_file(reranker, folder):
     reranker.save(folder / "kept")
-    return pe.FaissReranker.load(folder / "kept")
+    return pe.FaissReranker.open(folder / "kept")
 
 
 WAYS = {
@@ -296,7 +296,7 @@ def test_saving_again_replaces_what_was_saved(tmp_path):
     reranker = small()
     for number in (20, 19):
         reranker.save(str(folder))
-        assert len(pe.FaissReranker.load(str(folder))) == number
+        assert len(pe.FaissReranker.open(str(folder))) == number
         reranker.remove([number - 1])
     assert sorted(p.name for p in folder.iterdir()) == ["index.faiss", "items.safetensors", "reranker.json"]
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
@@ -354,7 +354,7 @@ def test_what_cannot_be_saved_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="the disk is full"):
         reranker.save(folder)
     monkeypatch.undo()
-    assert_ranking(pe.FaissReranker.load(folder).search(QUERIES, 3), small().search(QUERIES, 3))
+    assert_ranking(pe.FaissReranker.open(folder).search(QUERIES, 3), small().search(QUERIES, 3))
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
 
 
@@ -415,10 +415,10 @@ def test_loading_what_is_damaged_says_what(damage, error, says, tmp_path):
     small().save(tmp_path / "kept")
     damage(tmp_path / "kept")
     with pytest.raises(error) as caught:
-        pe.FaissReranker.load(tmp_path / "kept")
+        pe.FaissReranker.open(tmp_path / "kept")
     assert says in str(caught.value) and str(caught.value).startswith(str(tmp_path)) and "\n" not in str(caught.value)
 
 
 def test_loading_what_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none: no such folder$"):
-        pe.FaissReranker.load(tmp_path / "none")
+        pe.FaissReranker.open(tmp_path / "none")

@@ -113,7 +113,7 @@ def test_photographs_of_a_person_are_kept_and_stay(tmp_path):
     reranker = pe.FaissReranker(index_of("IDMap,Flat", PERSONS), GALLERY)
     expected = reranker.search(QUERIES, 5)
     reranker.save(tmp_path / "persons")
-    for kept in (pe.FaissReranker.load(tmp_path / "persons"), pe.FaissReranker.load(tmp_path / "persons", mmap=True)):
+    for kept in (pe.FaissReranker.open(tmp_path / "persons"), pe.FaissReranker.open(tmp_path / "persons", mmap=True)):
         assert_ranking(kept.search(QUERIES, 5), (expected.scores, expected.ids))
     for change in (lambda: reranker.add(GALLERY[:1], [7]), lambda: reranker.remove([100]), reranker.compact):
         with pytest.raises(TypeError, match=r"^FaissReranker\.\w+: items share ids, expected one item an id"):

@@ -42,7 +42,7 @@ def assert_alike(mapped, reranker, queries):
 @pytest.mark.parametrize("ids", [None, 7 * np.arange(N) + 2], ids=["rows", "ids"])
 def test_it_finds_what_it_finds_in_memory(factory, ids, tmp_path):
     reranker, queries = saved(tmp_path / "r", factory, ids=ids), make("normal_diagonal", 6, DIM, seed=1)
-    mapped = pe.FaissReranker.load(tmp_path / "r", mmap=True)
+    mapped = pe.FaissReranker.open(tmp_path / "r", mmap=True)
     assert_alike(mapped, reranker, queries)
     allowed = reranker.ids[::3]
     if factory not in ("PQ4x4", "NSG8"):  # in which FAISS selects nothing
@@ -57,7 +57,7 @@ def test_it_finds_what_it_finds_in_memory(factory, ids, tmp_path):
 def test_items_of_every_kind_are_mapped(library, dtype, kind, tmp_path):
     given = {"library": library, "dtype": dtype}
     reranker = saved(tmp_path / "r", kind=kind, **given)
-    mapped = pe.FaissReranker.load(tmp_path / "r", mmap=True)
+    mapped = pe.FaissReranker.open(tmp_path / "r", mmap=True)
     assert_alike(mapped, reranker, make(kind, 6, DIM, seed=1, **given))
     assert type(mapped.gallery.mu) is type(reranker.gallery.mu) and mapped.gallery.mu.dtype == reranker.gallery.mu.dtype
 
@@ -74,29 +74,29 @@ CHANGES = {
 @pytest.mark.parametrize("verb", CHANGES)
 def test_it_does_not_change_but_its_copy_does(verb, factory, tmp_path):
     reranker, queries = saved(tmp_path / "r", factory), make("normal_diagonal", 6, DIM, seed=1)
-    mapped = pe.FaissReranker.load(tmp_path / "r", mmap=True)
+    mapped = pe.FaissReranker.open(tmp_path / "r", mmap=True)
     message = f"FaissReranker.{verb}: the items are mapped from {tmp_path / 'r'}, where they stay as they are; "
-    with pytest.raises(TypeError, match=re.escape(message) + "FaissReranker.load without mmap has them in memory$"):
+    with pytest.raises(TypeError, match=re.escape(message) + "FaissReranker.open without mmap has them in memory$"):
         CHANGES[verb](mapped)
     assert_alike(mapped, reranker, queries)
     for own in (copy.copy(mapped), pickle.loads(pickle.dumps(mapped))):
         CHANGES[verb](own)
-        CHANGES[verb](reranker := pe.FaissReranker.load(tmp_path / "r"))
+        CHANGES[verb](reranker := pe.FaissReranker.open(tmp_path / "r"))
         assert_alike(own, reranker, queries)
 
 
 def test_what_was_saved_can_be_saved_again_also_in_its_own_place(tmp_path):
     reranker, queries = saved(tmp_path / "r"), make("normal_diagonal", 6, DIM, seed=1)
-    mapped = pe.FaissReranker.load(tmp_path / "r", mmap=True)
+    mapped = pe.FaissReranker.open(tmp_path / "r", mmap=True)
     for folder in ("other", "r"):
         mapped.save(tmp_path / folder)
         assert_alike(mapped, reranker, queries)
-        assert_alike(pe.FaissReranker.load(tmp_path / folder, mmap=True).verify(), reranker, queries)
+        assert_alike(pe.FaissReranker.open(tmp_path / folder, mmap=True).verify(), reranker, queries)
 
 
 def test_another_reranker_in_its_place_changes_nothing(tmp_path):
     reranker, queries = saved(tmp_path / "r"), make("normal_diagonal", 6, DIM, seed=1)
-    mapped = pe.FaissReranker.load(tmp_path / "r", mmap=True)
+    mapped = pe.FaissReranker.open(tmp_path / "r", mmap=True)
     saved(tmp_path / "r", seed=3)
     assert_alike(mapped, reranker, queries)
 
@@ -107,19 +107,19 @@ FILES = ("index.faiss", "items.safetensors")
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_is_what_verify_tells(name, tmp_path):
     saved(tmp_path / "r")
-    mapped = pe.FaissReranker.load(tmp_path / "r", mmap=True)
+    mapped = pe.FaissReranker.open(tmp_path / "r", mmap=True)
     assert mapped.verify() is mapped
     content = bytearray((tmp_path / "r" / name).read_bytes())
     content[-9] ^= 1
     (tmp_path / "r" / name).write_bytes(content)
-    for found in (mapped, pe.FaissReranker.load(tmp_path / "r", mmap=True)):
+    for found in (mapped, pe.FaissReranker.open(tmp_path / "r", mmap=True)):
         with pytest.raises(ValueError, match=f"{name}: is damaged, or not the file that was saved here"):
             found.verify()
     (tmp_path / "r" / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"{name}: no such file"):
         mapped.verify()
     with pytest.raises(FileNotFoundError, match=f"{name}: no such file"):
-        pe.FaissReranker.load(tmp_path / "r", mmap=True)
+        pe.FaissReranker.open(tmp_path / "r", mmap=True)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -130,7 +130,7 @@ def test_a_file_of_another_size_is_refused(name, change, tmp_path):
     size = path.stat().st_size
     os.truncate(path, size + change)
     with pytest.raises(ValueError, match=rf"{name}: has {size + change} bytes, expected {size}, as saved$"):
-        pe.FaissReranker.load(tmp_path / "r", mmap=True)
+        pe.FaissReranker.open(tmp_path / "r", mmap=True)
 
 
 def test_a_folder_without_sizes_is_loaded_and_saved_again_first(tmp_path):
@@ -138,12 +138,12 @@ def test_a_folder_without_sizes_is_loaded_and_saved_again_first(tmp_path):
     about = json.loads(path.read_text())
     path.write_text(json.dumps({key: x for key, x in about.items() if not key.startswith("bytes of")}))
     with pytest.raises(ValueError, match=r"expected unknown, since an older version saved it$"):
-        pe.FaissReranker.load(tmp_path / "r", mmap=True)
-    assert_alike(pe.FaissReranker.load(tmp_path / "r"), reranker, make("normal_diagonal", 6, DIM, seed=1))
+        pe.FaissReranker.open(tmp_path / "r", mmap=True)
+    assert_alike(pe.FaissReranker.open(tmp_path / "r"), reranker, make("normal_diagonal", 6, DIM, seed=1))
 
 
 def test_only_what_is_mapped_is_verified(tmp_path):
-    with pytest.raises(TypeError, match=r"^FaissReranker.verify: the reranker is in memory, expected one by load"):
+    with pytest.raises(TypeError, match=r"^FaissReranker.verify: the reranker is in memory, expected one by open"):
         saved(tmp_path / "r").verify()
 
 
@@ -152,7 +152,7 @@ def test_it_is_mapped_from_what_cannot_be_written(tmp_path):
     reranker.save(tmp_path / "r")
     for path in (*(tmp_path / "r").iterdir(), tmp_path / "r"):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    mapped = pe.FaissReranker.load(tmp_path / "r", mmap=True)
+    mapped = pe.FaissReranker.open(tmp_path / "r", mmap=True)
     assert_alike(mapped, reranker, make("normal_diagonal", 6, DIM, seed=1))
     with pytest.raises(ValueError, match="read-only"):
         mapped.gallery.mu[0] = 0
@@ -167,7 +167,7 @@ def anonymous():
     with open("/proc/self/smaps_rollup") as lines:
         return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
 
-load, before = pe.FaissReranker.load, anonymous()
+load, before = pe.FaissReranker.open, anonymous()
 reranker = load(sys.argv[1], mmap=True)
 taken = anonymous() - before
 queries = pe.Normal(np.eye(128, dtype=np.float32)[:3], np.ones((3, 128), np.float32))

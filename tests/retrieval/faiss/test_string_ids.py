@@ -93,7 +93,7 @@ def test_strings_are_kept(keep, tmp_path):
     reranker.add(GALLERY[:1], ["a name that is longer than all of the others, \U0001f600"])
     if keep == "save":
         reranker.save(tmp_path / "r")
-        kept = pe.FaissReranker.load(tmp_path / "r")
+        kept = pe.FaissReranker.open(tmp_path / "r")
     else:
         kept = pickle.loads(pickle.dumps(reranker)) if keep == "pickle" else copy.copy(reranker)
     assert kept.ids.tolist() == reranker.ids.tolist() and kept.ids[-1].endswith("\U0001f600")
@@ -120,8 +120,8 @@ def test_an_id_of_the_other_kind_is_of_no_item():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (["a"] * 40, "ids hold a twice"),
-        ([*NAMES[:39], ""], "ids hold an empty string, expected others"),
+        (["a"] * 40, "ids hold 'a' twice"),
+        ([*NAMES[:39], ""], "ids hold '', expected strings that are not empty"),
         (NAMES[:3], "ids have shape (3,) and dtype <U15, expected integers or strings (40,)"),
         ([*NAMES[:39].tolist(), 3.5], "ids have shape (40,) and dtype object, expected integers or strings"),
         (np.array([*NAMES[:39], 3], object), "ids have shape (40,) and dtype object, expected integers or strings"),

@@ -27,7 +27,7 @@ import peaccel as pe
 
 DIM, START = 16, 60
 QUERIES = pe.Normal(np.random.default_rng(0).standard_normal((3, DIM), np.float32), np.float32(0.2))
-OPERATIONS = ("append", "append", "upsert", "upsert", "delete", "build_index", "compact")
+OPERATIONS = ("add", "add", "upsert", "upsert", "remove", "build_index", "compact")
 OPEN = ("gallery.lance", "reranker")
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -55,23 +55,23 @@ class Step:
         rng = random.Random(number)
         self.name, self.number, known = rng.choice(OPERATIONS), number, sorted(state)
         if len(known) < START // 2:
-            self.name = "append"
+            self.name = "add"
         new = list(range(max(known) + 1, max(known) + 21))
         self.ids = {
-            "append": new,
+            "add": new,
             "upsert": rng.sample(known, min(15, len(known))) + new[:5],
-            "delete": rng.sample(known, min(12, len(known))),
+            "remove": rng.sample(known, min(12, len(known))),
         }.get(self.name, [])
-        if self.name == "delete":
+        if self.name == "remove":
             self.after = {id: tag for id, tag in state.items() if id not in self.ids}
         else:
             self.after = state | dict.fromkeys(self.ids, number)
 
     def do(self, gallery: pe.Gallery) -> None:
-        if self.name in ("append", "upsert"):
+        if self.name in ("add", "upsert"):
             getattr(gallery, self.name)(items(self.ids, [self.number] * len(self.ids)), self.ids)
-        elif self.name == "delete":
-            gallery.delete(self.ids)
+        elif self.name == "remove":
+            gallery.remove(self.ids)
         elif self.name == "build_index":
             gallery.build_index("Flat")
         else:
@@ -84,7 +84,7 @@ def answers(gallery: pe.Gallery, state: State) -> bool:
     if not np.array_equal(gallery.ids, ids):
         return False
     scores, rows = pe.search(QUERIES, held(state), len(ids))
-    found = gallery.search_exact(QUERIES, len(ids)), gallery.search(QUERIES, len(ids), shortlist=len(ids))
+    found = gallery.search(QUERIES, len(ids)), gallery.search(QUERIES, len(ids), shortlist=len(ids))
     return all(np.array_equal(x.ids, ids[rows]) and np.array_equal(x.scores, scores) for x in found)
 
 
@@ -106,7 +106,7 @@ def changing(path: Path, state: State, number: int, log: Path) -> None:
         said(log, f"begin {number}")
         step.do(gallery)
         said(log, f"end {number}")
-        gallery.search_exact(QUERIES, 3)
+        gallery.search(QUERIES, 3)
         state, number = step.after, number + 1
 
 
@@ -178,7 +178,7 @@ def kills_of_saves(folder: Path, count: int) -> Counter[str]:
         tags = [number + ends - 1 if ends else state[0], number + ends]
         tally.update(kills=1, acknowledged=ends)
         try:
-            first = pe.FaissReranker.load(path).gallery[:1]
+            first = pe.FaissReranker.open(path).gallery[:1]
         except (OSError, ValueError):
             tally["lost or wrong"] += 1
             pe.FaissReranker.build(held(state), "Flat", ids=np.array(sorted(state))).save(path)
@@ -200,7 +200,7 @@ def writing(path: Path, writer: int, rounds: int) -> None:
         ids = [i, 1000 + i // 2, 2000 + 100 * writer + i]
         gallery.upsert(items(ids, [1 + writer + 2 * i] * 3), ids)
         with suppress(ValueError):  # the other one was first
-            gallery.append(items([3000 + i], [1 + writer + 2 * i]), [3000 + i])
+            gallery.add(items([3000 + i], [1 + writer + 2 * i]), [3000 + i])
 
 
 def rewriting(path: Path, rounds: int) -> None:
@@ -243,7 +243,7 @@ def searches_during_upserts(folder: Path, rounds: int) -> Counter[str]:
     process = CONTEXT.Process(target=rewriting, args=(path, rounds))
     process.start()
     while process.is_alive() or not tally["searches"]:
-        found = gallery.refresh().search_exact(QUERIES, START)
+        found = gallery.refresh().search(QUERIES, START)
         tally["searches"] += 1
         tally["lost or wrong"] += not any(np.array_equal(found.scores, x.scores) for x in expected)
     process.join()
@@ -269,10 +269,10 @@ def limited(path: Path, size: int, log: Path) -> None:
     big = items(range(10_000, 14_000), [1] * 4000)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     calls: dict[str, Callable[[], Any]] = {
-        "append": lambda: gallery.append(big, range(10_000, 14_000)),
+        "add": lambda: gallery.add(big, range(10_000, 14_000)),
         "upsert": lambda: gallery.upsert(big, range(10_000, 14_000)),
         "build_index": lambda: gallery.build_index("Flat"),
-        "search": lambda: gallery.search_exact(QUERIES, 3),
+        "search": lambda: gallery.search(QUERIES, 3),
     }
     for name, call in calls.items():
         said(log, f"{name}: {refused(call)}")

@@ -53,7 +53,7 @@ class Memory:
         held, gallery = pe.concat([self.items[id] for id in ids.tolist()]), self.gallery
         assert len(gallery) == len(ids) and np.array_equal(gallery.ids, ids)
         scores, rows = pe.search(self.queries, held, 9, self.score)
-        found = gallery.search_exact(self.queries, 9, self.score)
+        found = gallery.search(self.queries, 9, self.score)
         np.testing.assert_array_equal(found.ids, ids[rows])
         np.testing.assert_array_equal(found.scores, scores)
         rows = np.random.default_rng(0).integers(0, len(ids), (Q, 12))
@@ -61,7 +61,7 @@ class Memory:
             gallery.rescore(self.queries, ids[rows], self.score), pe.rescore(self.queries, held, rows, self.score)
         )
         found = gallery.search(self.queries, 9, shortlist=len(ids), score=self.score)
-        np.testing.assert_array_equal(found.ids, gallery.search_exact(self.queries, 9, self.score).ids)
+        np.testing.assert_array_equal(found.ids, gallery.search(self.queries, 9, self.score).ids)
         assert gallery.verify() == []
 
 
@@ -88,13 +88,13 @@ def test_a_gallery_answers_as_memory_does_after_every_change(tmp_path, kind, ids
     memory.put(items[:100], names[:100])
     memory.check()
     gallery.build_index("Flat", "cosine")
-    assert gallery.append(items[100:180], names[100:180]) == 80
+    assert gallery.add(items[100:180], names[100:180]) == 80
     memory.put(items[100:180], names[100:180])
     memory.check()
     assert gallery.upsert(items[180:240], names[150:210]) == 30
     memory.put(items[180:240], names[150:210])
     memory.check()
-    assert gallery.delete(np.append(names[40:60], names[250:])) == 20
+    assert gallery.remove(np.append(names[40:60], names[250:])) == 20
     for id in names[40:60].tolist():
         del memory.items[id]
     memory.check()
@@ -117,7 +117,7 @@ def test_one_variance_is_one_as_long_as_all_items_have_it(tmp_path, var, monkeyp
     memory = Memory(gallery, queries, score)
     memory.put(items[:100], ids[:100])
     memory.check()
-    gallery.append(items[100:180], ids[100:180])
+    gallery.add(items[100:180], ids[100:180])
     memory.put(items[100:180], ids[100:180])
     memory.check()
     found, expected = gallery.duplicates(-8.0, score), pe.duplicates(items[:180][np.argsort(ids[:180])], -8.0, score)
@@ -131,17 +131,17 @@ def test_one_variance_is_one_as_long_as_all_items_have_it(tmp_path, var, monkeyp
     assert pe.io.read_distribution(tmp_path / "g.lance").common_parameter() is None
     assert all(block.common_parameter() is None for block in pe.io.arrow_blocks(lance.dataset(tmp_path / "g.lance")))
     np.testing.assert_array_equal(
-        before.search_exact(queries, 9, score).scores, pe.search(queries, items[:180], 9, score).scores
+        before.search(queries, 9, score).scores, pe.search(queries, items[:180], 9, score).scores
     )
-    gallery.delete(ids[175:185])
+    gallery.remove(ids[175:185])
     for id in ids[175:185].tolist():
         del memory.items[id]
     memory.check()
-    gallery.append(pe.concat([items[190:200], others[200:210]]), ids[190:210])
+    gallery.add(pe.concat([items[190:200], others[200:210]]), ids[190:210])
     memory.put(items[190:200], ids[190:200])
     memory.put(others[200:210], ids[200:210])
     memory.check()
-    gallery.delete(ids[200:210])
+    gallery.remove(ids[200:210])
     for id in ids[200:210].tolist():
         del memory.items[id]
     memory.check()
@@ -165,11 +165,11 @@ def test_ties_go_to_the_lower_id_wherever_it_is(tmp_path):
     queries = make("normal_diagonal", Q, DIM, 1)
     gallery = pe.Gallery.create(tmp_path / "g.lance", same[[0] * 5], [70, 50, 90, 30, 10])
     for _ in range(3):
-        assert gallery.search_exact(queries, 3).ids.tolist() == [sorted(gallery.ids.tolist())[:3]] * Q
-        gallery.append(same[[0] * 2], [gallery.ids[0] - 1, 100 + len(gallery)])
+        assert gallery.search(queries, 3).ids.tolist() == [sorted(gallery.ids.tolist())[:3]] * Q
+        gallery.add(same[[0] * 2], [gallery.ids[0] - 1, 100 + len(gallery)])
         gallery.upsert(same, [10])
     gallery.compact()
-    assert gallery.search_exact(queries, 4).ids.tolist() == [gallery.ids[:4].tolist()] * Q
+    assert gallery.search(queries, 4).ids.tolist() == [gallery.ids[:4].tolist()] * Q
     gallery.build_index("Flat")
     assert gallery.search(queries, 3, shortlist=20).ids.tolist() == [gallery.ids[:3].tolist()] * Q
 
@@ -181,10 +181,10 @@ def test_padding_comes_after_what_cannot_match(tmp_path):
     for ids, none in (([3, 1, 2], -1), (["c", "a", "b"], "")):
         gallery = pe.Gallery.create(tmp_path / f"{none}.lance", items, ids)
         scores, rows = pe.search(queries, items[[1, 2, 0]], 5)
-        found = gallery.search_exact(queries, 5)
+        found = gallery.search(queries, 5)
         np.testing.assert_array_equal(found.scores, scores)
         assert np.isneginf(scores[0, 2]) and found.ids.tolist() == [[*np.sort(ids)[rows[0, :3]].tolist(), none, none]]
-        assert gallery.delete(ids) == 3 and gallery.search_exact(queries, 2).ids.tolist() == [[none] * 2]
+        assert gallery.remove(ids) == 3 and gallery.search(queries, 2).ids.tolist() == [[none] * 2]
         assert gallery.search(queries, 2).scores.tolist() == [[-np.inf] * 2]
         assert gallery.rescore(queries, [[none, none]]).tolist() == [[-np.inf] * 2]
         assert len(gallery) == 0 and gallery.ids.size == 0 and ids[0] not in gallery
@@ -198,7 +198,7 @@ def gallery(tmp_path):
     made = pe.Gallery.create(tmp_path / "g.lance", items[:30], np.arange(30), {k: v[:30] for k, v in metadata.items()})
     for start in (30, 60):
         own = slice(start, start + 30)
-        made.append(items[own], np.arange(90)[own], {k: v[own] for k, v in metadata.items()})
+        made.add(items[own], np.arange(90)[own], {k: v[own] for k, v in metadata.items()})
     made.items = items
     return made
 
@@ -211,7 +211,7 @@ QUERIES = make("normal_diagonal", Q, DIM, 1, dtype="float32")
 def test_a_filter_leaves_out_what_does_not_fulfil_it(gallery, factory):
     if factory is not None:
         gallery.build_index(factory)
-    gallery.delete([4, 6])
+    gallery.remove([4, 6])
     gallery.upsert(gallery.items[:2], [10, 11], {"year": [10, 1999], "place": ["Rome", "Rome"]})
     rows = [i for i in range(0, 41, 2) if i not in (4, 6)]
     held = pe.concat([gallery.items[0] if i == 10 else gallery.items[i] for i in rows])
@@ -219,7 +219,7 @@ def test_a_filter_leaves_out_what_does_not_fulfil_it(gallery, factory):
     params = faiss.SearchParametersIVF(nprobe=4) if factory == "IVF4,Flat" else None
     where = "year <= 40 AND place = 'Rome'"
     for ranking in (
-        gallery.search_exact(QUERIES, 9, filter=where),
+        gallery.search(QUERIES, 9, filter=where),
         gallery.search(QUERIES, 9, shortlist=90, filter=where, params=params),
     ):
         np.testing.assert_array_equal(ranking.ids, np.array(rows)[found])
@@ -243,7 +243,7 @@ def test_an_index_proposes_what_a_reranker_s_proposes(gallery, factory, first_st
 def test_what_an_index_has_not_seen_is_scored_exactly(gallery):
     """New items, and those that were written again; and no more of the others than the shortlist."""
     gallery.build_index("Flat")
-    gallery.append(gallery.items[:3], [200, 201, 202], {"year": [0] * 3, "place": [""] * 3})
+    gallery.add(gallery.items[:3], [200, 201, 202], {"year": [0] * 3, "place": [""] * 3})
     gallery.upsert(gallery.items[3:5], [50, 51], {"year": [0] * 2, "place": [""] * 2})
     for _ in range(2):
         assert gallery.info()["unseen"] == 5
@@ -255,17 +255,17 @@ def test_what_an_index_has_not_seen_is_scored_exactly(gallery):
 
 
 def test_a_version_stays_what_it_was(gallery):
-    path, before = gallery.info()["path"], gallery.search_exact(QUERIES, 5)
+    path, before = gallery.info()["path"], gallery.search(QUERIES, 5)
     other, old = pe.Gallery.open(path), pe.Gallery.open(path, version=gallery.version)
-    gallery.delete(before.ids[:, 0])
+    gallery.remove(before.ids[:, 0])
     for unmoved in (other, old, pickle.loads(pickle.dumps(old))):
-        np.testing.assert_array_equal(unmoved.search_exact(QUERIES, 5).ids, before.ids)
-    expected = gallery.search_exact(QUERIES, 5)
+        np.testing.assert_array_equal(unmoved.search(QUERIES, 5).ids, before.ids)
+    expected = gallery.search(QUERIES, 5)
     assert not np.isin(before.ids[:, 0], expected.ids).any()
     for moved in (other.refresh(), pickle.loads(pickle.dumps(gallery))):
-        np.testing.assert_array_equal(moved.search_exact(QUERIES, 5).ids, expected.ids)
-    with pytest.raises(ValueError, match=r"^Gallery.delete: the gallery was opened at version 3, expected the newest$"):
-        old.delete([1])
+        np.testing.assert_array_equal(moved.search(QUERIES, 5).ids, expected.ids)
+    with pytest.raises(ValueError, match=r"^Gallery.remove: the gallery was opened at version 3, expected the newest$"):
+        old.remove([1])
 
 
 def test_tables_become_galleries_in_blocks(tmp_path):
@@ -274,12 +274,12 @@ def test_tables_become_galleries_in_blocks(tmp_path):
     done = []
     gallery = pe.Gallery.create(tmp_path / "g.lance", table.slice(0, 20), rows=8, progress=done.append)
     assert done == [8, 8, 4] and gallery.version == 3
-    with pytest.raises(ValueError, match=r"^Gallery.append: ids hold \d+, which an item has already; see upsert$"):
-        gallery.append(table)
-    assert gallery.append(pa.RecordBatchReader.from_batches(table.schema, table.to_batches()), skip_existing=True) == 30
+    with pytest.raises(ValueError, match=r"^Gallery.add: ids hold \d+, which an item has already; see upsert$"):
+        gallery.add(table)
+    assert gallery.add(pa.RecordBatchReader.from_batches(table.schema, table.to_batches()), skip_existing=True) == 30
     queries = items[:3]
     scores, rows = pe.search(queries, items[::-1], 4)
-    found = gallery.search_exact(queries, 4, filter="name <> 'x'")
+    found = gallery.search(queries, 4, filter="name <> 'x'")
     np.testing.assert_array_equal(found.ids, rows)
     np.testing.assert_array_equal(found.scores, scores)
     back, ids = pe.io.from_arrow(gallery._table.dataset, ids="id")
@@ -298,7 +298,7 @@ def test_a_dataset_in_an_object_store_has_its_derived_files_here(tmp_path, monke
     items = make("vmf", 20, DIM)
     gallery = pe.Gallery.create(uri, items, range(20), derived=tmp_path / "here", storage_options=keys, sync=True)
     gallery = pe.Gallery.open(uri, derived=tmp_path / "here", storage_options=keys)
-    np.testing.assert_array_equal(gallery.search_exact(items[:3], 4).ids, pe.search(items[:3], items, 4).ids)
+    np.testing.assert_array_equal(gallery.search(items[:3], 4).ids, pe.search(items[:3], items, 4).ids)
     assert set(map(str, given)) == {str(keys)} and len(list((tmp_path / "here").iterdir())) == 1
     assert not (tmp_path / "g.lance" / "_peaccel").exists()
 
@@ -309,11 +309,10 @@ def test_a_distribution_may_be_kept_in_several_commits(tmp_path):
     assert gallery.upsert(items, range(10, 30), {"name": ["b"] * 20}, rows=15, progress=done.append) == 10
     assert done == [15, 5] and gallery.version == 3
     assert (
-        gallery.append(items, range(20, 40), {"name": ["c"] * 20}, rows=20, skip_existing=True, progress=done.append)
-        == 10
+        gallery.add(items, range(20, 40), {"name": ["c"] * 20}, rows=20, skip_existing=True, progress=done.append) == 10
     )
     assert done == [15, 5, 20] and [
-        (gallery.search_exact(items, 99, filter=f"name = '{x}'").ids[0] >= 0).sum() for x in "abc"
+        (gallery.search(items, 99, filter=f"name = '{x}'").ids[0] >= 0).sum() for x in "abc"
     ] == [10, 20, 10]
 
 
@@ -327,13 +326,13 @@ def test_what_the_page_shows_runs_and_prints_what_it_says(tmp_path, monkeypatch,
 
 def test_embeddings_alone_take_the_place_of_others_and_leave_metadata_as_they_are(gallery):
     before = gallery.items[:3]
-    year = gallery.search_exact(before, 1, filter="year = 11").ids[0, 0]
+    year = gallery.search(before, 1, filter="year = 11").ids[0, 0]
     assert gallery.upsert(gallery.items[5:8], [12, 10, 11]) == 0
-    assert gallery.search_exact(gallery.items[7:8], 1, filter="year = 11").ids[0, 0] == year == 11
+    assert gallery.search(gallery.items[7:8], 1, filter="year = 11").ids[0, 0] == year == 11
     item = gallery.items[5:6]
     assert gallery.rescore(item, [[12]])[0] == pe.paired(item, item)
     assert gallery.upsert(gallery.items[:1], [12], {"place": ["Oslo"]}) == 0
-    assert gallery.search_exact(item, 2, filter="place = 'Oslo' AND year = 12").ids.tolist() == [[12, -1]]
+    assert gallery.search(item, 2, filter="place = 'Oslo' AND year = 12").ids.tolist() == [[12, -1]]
     with pytest.raises(ValueError, match=r"^Gallery.upsert: metadata lack place, year, .* for id 950 in row 1"):
         gallery.upsert(gallery.items[:2], [12, 950])
 
@@ -347,45 +346,51 @@ META = {"year": [1], "place": ["Rome"]}
     ("call", "message"),
     [
         (
-            lambda g: g.append(g.items[:1], [5], META),
-            "Gallery.append: ids hold 5, which an item has already; see upsert",
+            lambda g: g.add(g.items[:1], [5], META),
+            "Gallery.add: ids hold 5, which an item has already; see upsert",
         ),
-        (lambda g: g.append(g.items[:2], [95, 95]), "Gallery.append: ids hold 95 twice"),
-        (lambda g: g.append(g.items[:1]), "Gallery.append: ids is None, expected an id for each of 1 items"),
-        (lambda g: g.append(g.items[:1], [-1]), r"Gallery.append: ids hold -1, expected 0 .. 2\^63 - 1"),
-        (lambda g: g.append(g.items[:1], ["a"], META), "Gallery.append: column id is string, expected int64 as in .*"),
+        (lambda g: g.add(g.items[:2], [95, 95]), "Gallery.add: ids hold 95 twice"),
+        (lambda g: g.add(g.items[:1]), "Gallery.add: ids is None, expected an id for each of 1 items"),
+        (lambda g: g.add(g.items[:1], [-1]), r"Gallery.add: ids hold -1, expected 0 .. 2\^63 - 1"),
+        (lambda g: g.add(g.items[:1], ["a"], META), "Gallery.add: column id is string, expected int64 as in .*"),
         (
-            lambda g: g.append(g.items[:1], [1.5]),
-            "Gallery.append: ids have shape .* float64, expected integers or strings .*",
+            lambda g: g.add(g.items[:1], [1.5]),
+            "Gallery.add: ids have shape .* float64, expected integers or strings .*",
         ),
-        (lambda g: g.append(g.items[:1], [95]), "Gallery.append: column year is missing, expected int64 as in .*"),
-        (lambda g: g.append(g.items[:1], [95], {"mu": [1]}), "Gallery.append: metadata has a column mu, expected .*"),
+        (lambda g: g.add(g.items[:1], [95]), "Gallery.add: column year is missing, expected int64 as in .*"),
+        (lambda g: g.add(g.items[:1], [95], {"mu": [1]}), "Gallery.add: metadata has a column mu, expected .*"),
         (
-            lambda g: g.append(g.items[:1], [95], {"year": ["x"], "place": ["Rome"]}),
-            "Gallery.append: metadata do not fit those of .*",
+            lambda g: g.add(g.items[:1], [95], {"year": ["x"], "place": ["Rome"]}),
+            "Gallery.add: metadata do not fit those of .*",
         ),
         (
-            lambda g: g.append(g.items.to("float64")[:1], [95], META),
-            r"Gallery.append: column mu is .*double.*, expected fixed_size_list<.*float>\[6\] as in .*",
+            lambda g: g.add(g.items.to("float64")[:1], [95], META),
+            r"Gallery.add: column mu is .*double.*, expected fixed_size_list<.*float>\[6\] as in .*",
         ),
         (
             lambda g: g.upsert(pe.Normal(g.items.mu[:1], -g.items.var[:1]), [95], META),
             "Gallery.upsert: Normal: var is negative in row 0: .*",
         ),
         (
-            lambda g: g.append(g.items[:1], [95], META, rows=0),
-            "Gallery.append: rows is 0, expected an integer from 1 on",
+            lambda g: g.add(g.items[:1], [95], META, rows=0),
+            "Gallery.add: rows is 0, expected an integer from 1 on",
         ),
-        (lambda g: g.append(pa.table({"mu": [[1.0]]})), "Gallery.append: column id is missing, found mu"),
-        (lambda g: g.append(3), "Gallery.append: source must be a table of .*, got int"),
-        (lambda g: g.delete(["a"]), "Gallery.delete: ids have shape .* and dtype .*, expected integers .*"),
-        (lambda g: g.search_exact(QUERIES, 0), "mls: k is 0, expected 1 .. 2147483647"),
-        (lambda g: g.search_exact(QUERIES.mu, 1), "mls: queries must be a distribution, got ndarray; .*"),
-        (lambda g: g.search_exact(QUERIES, 1, "hib:a=1,b=0,n=4,seed=1"), "hib: draws by the number of a row, .*"),
-        (lambda g: g.search_exact(QUERIES, 1, filter="yer > 3"), "Gallery: filter 'yer > 3': .*No field named yer.*"),
+        (lambda g: g.add(pa.table({"mu": [[1.0]]})), "Gallery.add: column id is missing, found mu"),
+        (lambda g: g.add(3), "Gallery.add: source must be a table of .*, got int"),
+        (lambda g: g.remove(["a"]), "Gallery.remove: ids have shape .* and dtype .*, expected integers .*"),
+        (lambda g: g.search(QUERIES, 0), "mls: k is 0, expected 1 .. 2147483647"),
+        (lambda g: g.search(QUERIES.mu, 1), "mls: queries must be a distribution, got ndarray; .*"),
+        (lambda g: g.search(QUERIES, 1, "hib:a=1,b=0,n=4,seed=1"), "hib: draws by the number of a row, .*"),
+        (lambda g: g.search(QUERIES, 1, filter="yer > 3"), "Gallery: filter 'yer > 3': .*No field named yer.*"),
         (lambda g: g.search(QUERIES, 1, shortlist=0), "mls: shortlist is 0, expected 1 .. 2147483647"),
-        (lambda g: g.rescore(QUERIES, [[1, 999]] * Q), "Gallery.rescore: ids hold 999 in row 0, which no item has"),
-        (lambda g: g.rerank(QUERIES, [1, 2], 3), r"Gallery.rerank: ids have shape \(2,\), expected \(5, K\): .*"),
+        (
+            lambda g: g.rescore(QUERIES, [[1, 999]] * Q),
+            "Gallery.rescore: candidates hold 999 in row 0, which no item has",
+        ),
+        (
+            lambda g: g.rerank(QUERIES, [1, 2], 3),
+            r"Gallery.rerank: candidates have shape \(2,\), expected \(5, .*",
+        ),
         (lambda g: g.build_index("Flet"), "Gallery.build_index: factory 'Flet' is not a FAISS factory string"),
         (lambda g: g.build_index("Flat", "mu"), "Gallery.build_index: first_stage 'mu', expected 'cosine' or .*"),
         (lambda g: g.compact(-1), "Gallery.compact: keep_days is -1, expected a number from 0 on"),
@@ -430,14 +435,14 @@ def derived_files(path):
 
 
 def test_derived_files_are_made_again_where_they_are_missing_or_cut_short(gallery, tmp_path):
-    expected = gallery.search_exact(QUERIES, 5)
+    expected = gallery.search(QUERIES, 5)
     first, second, third = derived_files(tmp_path / "g.lance")
     contents = first.read_bytes()
     first.unlink()
     second.write_bytes(second.read_bytes()[:-8])
     third.write_bytes(b"")
     again = pe.Gallery.open(tmp_path / "g.lance")
-    np.testing.assert_array_equal(again.search_exact(QUERIES, 5).ids, expected.ids)
+    np.testing.assert_array_equal(again.search(QUERIES, 5).ids, expected.ids)
     assert first.read_bytes() == contents and len(derived_files(tmp_path / "g.lance")) == 3
 
 
@@ -466,7 +471,7 @@ def test_verify_tells_a_damaged_file_from_a_damaged_fragment(gallery, tmp_path):
 
 
 def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
-    gallery.search_exact(QUERIES, 1)
+    gallery.search(QUERIES, 1)
     folder = tmp_path / "g.lance" / "_peaccel"
     old, young = (temporary(folder / f"{24 * digit}.safetensors", "new") for digit in "ab")
     for path in (old, young):
@@ -479,7 +484,7 @@ def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
     assert derived_files(folder.parent) == [young] and not orphan.exists()
     with pytest.raises(ValueError, match=r"version 1 cannot be opened"):
         pe.Gallery.open(folder.parent, version=1)
-    gallery.delete([1])
+    gallery.remove([1])
     gallery.compact()
     assert len(pe.Gallery.open(folder.parent, version=gallery.version - 1)) == 90  # young versions stay
 
@@ -487,7 +492,7 @@ def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
 def test_compaction_and_building_delete_nothing_of_others(gallery, tmp_path):
     """Also where a folder of theirs is named for derived files."""
     gallery = pe.Gallery.open(tmp_path / "g.lance", derived=tmp_path / "theirs")
-    gallery.search_exact(QUERIES, 1)
+    gallery.search(QUERIES, 1)
     old = (0, 0)
     theirs = ["model.safetensors", ".ssh/id", "index-1/text.md", f"{24 * '0'}.safetensors"]
     theirs += [f"_peaccel/{name}" for name in ("model.safetensors", ".ssh/id", ".a-old.npz", "index-1/text.md")]
@@ -498,14 +503,14 @@ def test_compaction_and_building_delete_nothing_of_others(gallery, tmp_path):
         os.utime(path, old)
         os.utime(path.parent, old)
     gallery.build_index("Flat")
-    gallery.delete([1])
+    gallery.remove([1])
     gallery.compact(keep_days=0)
     assert all((tmp_path / "theirs" / name).read_text() == "theirs" for name in theirs)
     assert pickle.loads(pickle.dumps(gallery))._derived == gallery._derived == tmp_path / "theirs" / "_peaccel"
 
 
 def test_links_in_place_of_derived_files_are_not_followed(gallery, tmp_path):
-    gallery.search_exact(QUERIES, 1)
+    gallery.search(QUERIES, 1)
     folder, theirs = tmp_path / "g.lance" / "_peaccel", tmp_path / "theirs"
     (theirs / "index").mkdir(parents=True)
     (theirs / "index" / "text.md").write_text("theirs")
@@ -515,7 +520,7 @@ def test_links_in_place_of_derived_files_are_not_followed(gallery, tmp_path):
     derived.symlink_to(theirs / "model")
     (folder / "index-3").symlink_to(theirs / "index")
     gallery = pe.Gallery.open(tmp_path / "g.lance")
-    gallery.search_exact(QUERIES, 1)
+    gallery.search(QUERIES, 1)
     gallery.build_index("Flat")
     assert not derived.is_symlink() and not (folder / "index-3").is_symlink()
     (folder / "index-2").symlink_to(theirs / "index")
@@ -530,15 +535,15 @@ def test_links_in_place_of_derived_files_are_not_followed(gallery, tmp_path):
 
 def test_pipes_in_place_of_derived_files_are_not_waited_for(gallery, tmp_path):
     gallery.build_index("Flat")
-    expected = gallery.search_exact(QUERIES, 5)
+    expected = gallery.search(QUERIES, 5)
     first, index = derived_files(tmp_path / "g.lance")[0], tmp_path / "g.lance/_peaccel/index-3/index.faiss"
     for path in (first, index):
         path.unlink()
         os.mkfifo(path)
     again = pe.Gallery.open(tmp_path / "g.lance")
-    np.testing.assert_array_equal(again.search_exact(QUERIES, 5).ids, expected.ids)
+    np.testing.assert_array_equal(again.search(QUERIES, 5).ids, expected.ids)
     with pytest.raises(ValueError, match=r"index-3: is damaged, expected what build_index has written"):
-        again.search(QUERIES, 5)
+        again.search(QUERIES, 5, shortlist=100)
 
 
 def test_a_gallery_that_was_half_created_says_so(tmp_path):
@@ -554,7 +559,7 @@ def test_an_earlier_version_is_restored_as_a_new_one(tmp_path):
     items, more = (pe.Point(rng.normal(size=(count, DIM))) for count in (40, 20))
     gallery = pe.Gallery.create(tmp_path / "g.lance", items, np.arange(40))
     other = pe.Gallery.open(tmp_path / "g.lance")
-    gallery.append(more, np.arange(40, 60))
+    gallery.add(more, np.arange(40, 60))
     gallery.upsert(more[:5], np.arange(5))
     gallery.build_index("Flat")
     shutil.copytree(tmp_path / "g.lance" / "_peaccel", tmp_path / "elsewhere" / "_peaccel")
@@ -563,10 +568,10 @@ def test_an_earlier_version_is_restored_as_a_new_one(tmp_path):
     expected = pe.search(more, items, 5)
     stale = pe.Gallery.open(tmp_path / "g.lance", derived=tmp_path / "elsewhere")  # which has the index still
     assert gallery.info()["index"] is None and stale.info()["index"] == "Flat of version 3"
-    for found in (gallery.search_exact(more, 5), stale.search(more, 5), other.search_exact(more, 5)):
+    for found in (gallery.search(more, 5), stale.search(more, 5), other.search(more, 5)):
         assert (found.ids == expected.ids).all() and (found.scores == expected.scores).all()
     assert gallery.verify() == [] and other.refresh().version == 4
-    gallery.append(more, np.arange(40, 60))
+    gallery.add(more, np.arange(40, 60))
     assert len(gallery) == 60 and len(pe.Gallery.open(tmp_path / "g.lance", version=3)) == 60
     with pytest.raises(ValueError, match="version 9 cannot be opened"):
         gallery.restore(9)
@@ -579,7 +584,7 @@ def test_a_bit_flipped_in_what_lance_does_not_check_is_found(tmp_path):
     items = pe.Point(np.random.default_rng(0).normal(size=(100, DIM)))
     gallery = pe.Gallery.create(tmp_path / "g.lance", items, np.arange(100))
     assert gallery.version == 1 and (tmp_path / "g.lance" / "_peaccel" / "commit-1.json").is_file()
-    gallery.delete(np.arange(0, 60, 2))
+    gallery.remove(np.arange(0, 60, 2))
     assert [x.name for x in (tmp_path / "g.lance" / "_peaccel").glob("commit-*")] == ["commit-2.json"]
     files = [*(tmp_path / "g.lance" / "_deletions").iterdir(), min((tmp_path / "g.lance" / "_versions").glob("*.man*"))]
     assert len(files) == 2
@@ -621,7 +626,7 @@ def test_sync_brings_what_a_commit_wrote_to_the_disk(gallery, monkeypatch):
     monkeypatch.setattr(lance_table, "synchronise", lambda path: synced.append(Path(path)))
     path = Path(gallery.info()["path"])
     before = {x for x in path.rglob("*") if "_peaccel" not in x.parts}
-    gallery.delete([0])
+    gallery.remove([0])
     assert not synced
     other = pe.Gallery.open(path, sync=True)
     other.upsert(gallery.items[:2], [1, 900], {"year": [1, 2], "place": ["", ""]})
@@ -642,7 +647,7 @@ def test_two_writers_of_one_new_id_leave_it_once(tmp_path):
         for id in range(6):
             try:
                 gallery.upsert(items[[number, 2]], [id, 100 * number + id])
-                gallery.append(items[[number]], [10 + id])
+                gallery.add(items[[number]], [10 + id])
             except Exception as error:
                 errors.append(str(error))
 
@@ -652,7 +657,7 @@ def test_two_writers_of_one_new_id_leave_it_once(tmp_path):
     for thread in threads:
         thread.join()
     gallery = pe.Gallery.open(tmp_path / "g.lance")
-    told = [f"Gallery.append: ids hold {id}, which an item has already; see upsert" for id in range(10, 16)]
+    told = [f"Gallery.add: ids hold {id}, which an item has already; see upsert" for id in range(10, 16)]
     assert sorted(errors) == told and gallery.verify() == []
     assert gallery.ids.tolist() == [*range(6), *range(10, 16), *range(100, 106), *range(200, 206), 1000]
 
@@ -667,11 +672,11 @@ def test_a_thread_that_returns_late_leaves_the_newest_version(gallery):
         return go_on(table, result)
 
     gallery._go_on = late
-    first = threading.Thread(target=gallery.append, args=(gallery.items[:1], [500], META))
+    first = threading.Thread(target=gallery.add, args=(gallery.items[:1], [500], META))
     first.start()
     while gallery._table.newest().version == gallery.version:
         pass
-    gallery.append(gallery.items[:1], [501], META)
+    gallery.add(gallery.items[:1], [501], META)
     version = gallery.version
     waits.set()
     first.join()
@@ -682,18 +687,18 @@ def test_a_change_is_refused_where_others_have_changed_what_it_has_read(gallery)
     """Whatever they have changed, also nothing but the last item or the first; compaction does not stand in the way."""
     rows = gallery._table.fitting("", pe.io.to_arrow(gallery.items[:1], [500], year=[1], place=[""]))
     for other in (
-        lambda: gallery.append(gallery.items[:1], [500], META),
-        lambda: gallery.delete([500]),
+        lambda: gallery.add(gallery.items[:1], [500], META),
+        lambda: gallery.remove([500]),
         lambda: gallery.upsert(gallery.items[:1], [7], META),
-        lambda: gallery.delete(gallery.ids),
-        lambda: gallery.append(gallery.items[:1], [500], META),
+        lambda: gallery.remove(gallery.ids),
+        lambda: gallery.add(gallery.items[:1], [500], META),
     ):
         old = gallery._table
         other()
         with pytest.raises(OSError, match="preempted by concurrent transaction"):
             old.replaced([], old.written(rows))
     old = gallery._table
-    gallery.append(gallery.items[:1], [501], META)
+    gallery.add(gallery.items[:1], [501], META)
     gallery.compact()
     with pytest.raises(OSError, match="preempted by concurrent transaction"):
         old.replaced([], old.written(rows))
@@ -703,7 +708,7 @@ def test_what_is_added_while_fragments_are_compacted_does_not_hold_that_up(galle
     optimize = importlib.import_module("lance.optimize")
     old = gallery._table.dataset
     tasks = [task.execute(old) for task in optimize.Compaction.plan(old, {}).tasks]
-    gallery.append(gallery.items[:1], [500], META)
+    gallery.add(gallery.items[:1], [500], META)
     gallery.upsert(gallery.items[:1], [501], META)
     optimize.Compaction.commit(old, tasks)
     assert gallery.refresh().info()["fragments"] == 3 and len(gallery) == 92
@@ -719,7 +724,7 @@ def test_a_commit_names_nothing_that_is_not_on_the_disk(gallery, monkeypatch):
         lambda table, since, names: folders.append((names, table.newest().version)) or synchronise(table, since, names),
     )
     before = gallery.version
-    gallery.delete([0])
+    gallery.remove([0])
     assert folders[0] == (("data", "_deletions"), before) and folders[1][1] == before + 1
     assert {"_transactions", "_versions"} <= set(folders[1][0])
 

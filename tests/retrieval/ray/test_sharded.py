@@ -416,7 +416,7 @@ WRONG_SHARDS = {
         ValueError,
         [(GOOD, np.arange(8))],
     ),
-    "shard 0 (Normal(N=9, D=6, isotropic, float32, numpy)): ids hold -1, expected integers >= 0": (
+    "shard 0 (Normal(N=9, D=6, isotropic, float32, numpy)): ids hold -1, expected 0 .. 2^63 - 1": (
         ValueError,
         [(GOOD, np.arange(9) - 1)],
     ),

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import ArrayT, KindT, device_of, on_host
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import Ids, are_strings, checked_ids
 from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
@@ -22,7 +23,7 @@ from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss import serialization
 from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
 from peaccel.retrieval.faiss.indexed_items import Indexed
-from peaccel.retrieval.faiss.items import Ids, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
+from peaccel.retrieval.faiss.items import RowsAndIds, StoredItems, StoredItemsOnGpu
 from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_features, first_vectors
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.prepared import Prepared
@@ -389,7 +390,7 @@ class FaissReranker(Generic[ArrayT]):
         planned = plan(items, items, self.score, detach=True)
         found = listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score)
         named = ids[on_host(found.ids)]
-        return found.under(named if named.dtype.kind == "U" else like(found.ids, named))
+        return found.under(named if are_strings(named) else like(found.ids, named))
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
@@ -460,8 +461,8 @@ class FaissReranker(Generic[ArrayT]):
         serialization.write(folder, self._indexed, self._vectors, self._prepared)
 
     @classmethod
-    def load(cls, folder: PathLike, *, mmap: bool = False) -> Self:
-        """Load what `save` has saved: the same items under the same ids, found in the same way.
+    def open(cls, folder: PathLike, *, mmap: bool = False) -> Self:
+        """Open what `save` has saved: the same items under the same ids, found in the same way.
 
         Parameters
         ----------
@@ -493,7 +494,7 @@ class FaissReranker(Generic[ArrayT]):
             A file is not the one that was saved, or is gone.
         """
         if self._indexed.mapped_from is None:
-            raise TypeError("FaissReranker.verify: the reranker is in memory, expected one by load(folder, mmap=True)")
+            raise TypeError("FaissReranker.verify: the reranker is in memory, expected one by open(folder, mmap=True)")
         serialization.verify(self._indexed.mapped_from)
         return self
 

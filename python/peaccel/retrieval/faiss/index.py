@@ -16,6 +16,7 @@ import numpy as np
 
 from peaccel._utils.arrays import Array, is_torch
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import SortedIds
 from peaccel.ops._cuda import place
 
 if TYPE_CHECKING:
@@ -411,9 +412,7 @@ def similarities(index: Any, vectors: np.ndarray[Any, Any], labels: np.ndarray[A
     """
     faiss, (index, *inside) = _faiss(), layers(index) or [index]
     if isinstance(index, faiss.IndexIDMap):
-        ids = faiss.vector_to_array(index.id_map)
-        order = np.argsort(ids)
-        return similarities(inside[0], vectors, order[np.searchsorted(ids, labels, sorter=order)])
+        return similarities(inside[0], vectors, SortedIds.of(faiss.vector_to_array(index.id_map)).rows_of(labels))
     if not by_lists(index):  # labels are rows
         try:
             return vectors @ index.reconstruct_batch(labels).T if labels.max() < index.ntotal else None
@@ -425,10 +424,9 @@ def similarities(index: Any, vectors: np.ndarray[Any, Any], labels: np.ndarray[A
     distances, found = getattr(index, "search_numpy", index.search)(vectors, len(labels), params=params)
     if (np.sort(found) != np.sort(labels)).any():
         return None
-    order = np.argsort(labels)
-    places = order[np.searchsorted(labels, found, sorter=order)]
     similar = np.empty(distances.shape)
-    np.put_along_axis(similar, places, distances if faiss.is_similarity_metric(index.metric_type) else -distances, 1)
+    signed = distances if faiss.is_similarity_metric(index.metric_type) else -distances
+    np.put_along_axis(similar, SortedIds.of(labels).rows_of(found), signed, 1)
     return similar
 
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peaccel._utils.arrays import Array, device_of
+from peaccel._utils.ids import Ids, are_strings, checked_ids
 from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
 from peaccel.retrieval.faiss import index as faiss_index
-from peaccel.retrieval.faiss.items import Ids, Ints, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
+from peaccel.retrieval.faiss.items import Ints, RowsAndIds, StoredItems, StoredItemsOnGpu
 from peaccel.retrieval.faiss.vectors import Vectors
 
 __all__ = ["AllowedItems", "Indexed"]
@@ -171,7 +172,7 @@ class Indexed:
         """The items, which must be in memory: on a GPU and in mapped files they stay as they are."""
         if self.mapped_from is not None:
             what = f"the items are mapped from {self.mapped_from}, where they stay as they are"
-            raise TypeError(f"FaissReranker.{verb}: {what}; FaissReranker.load without mmap has them in memory")
+            raise TypeError(f"FaissReranker.{verb}: {what}; FaissReranker.open without mmap has them in memory")
         if not isinstance(self.items, StoredItems):
             raise TypeError(f"FaissReranker.{verb}: the gallery is on a GPU, where items cannot come or go")
         if self.items.share_ids:
@@ -237,7 +238,7 @@ def _items(index: Any, gallery: Distribution, ids: Array | None) -> StoredItems:
         ids = held
     repeats = ascending is not None and bool((ascending[1:] == ascending[:-1]).any())
     checked = None if ids is None else checked_ids("FaissReranker", ids, size, repeats=repeats)
-    if checked is None or checked.dtype.kind == "U":
+    if checked is None or are_strings(checked):
         if held is not None and not are_rows:
             got = "None" if checked is None else "strings"
             what = f"must be those that index returns, such as {held[0]}, in the order of gallery, got {got}"

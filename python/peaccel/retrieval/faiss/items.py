@@ -7,20 +7,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, Numpy, appended, as_numpy, device_of, dtype_name, is_torch
+from peaccel._utils.arrays import Array, appended, as_numpy, device_of, dtype_name, is_torch
+from peaccel._utils.ids import LARGEST_ID, Ids, SortedIds, and_none, are_strings, checked_ids, dtype_like
 from peaccel._utils.labels import plain
-from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import compute_dtype, converted, plural, require_distribution
 from peaccel.scores import Score
 
-__all__ = ["Ids", "Ints", "RowsAndIds", "StoredItems", "StoredItemsOnGpu", "checked_ids"]
+__all__ = ["Ints", "RowsAndIds", "StoredItems", "StoredItemsOnGpu"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-Ids = Numpy  # int64, or strings
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
-
-LARGEST_ID = np.iinfo(np.int64).max
 
 
 class RowsAndIds(Protocol):
@@ -107,9 +104,9 @@ class StoredItems:
         self._size = size
         # Without spare rows at first, so that the first item that is added moves all out of the caller's arrays.
         self._arrays: list[Array] = list(gallery.arrays)
-        self._ids: Array = None if ids is None else _and_none(ids)  # the last one is the id of row -1
+        self._ids: Array = None if ids is None else and_none(ids)  # the last one is the id of row -1
         self._live: Array = np.ones(size, bool) if live is None else live
-        self._sorted: tuple[Ids, Ints] | None = None  # ids in ascending order and their rows, made at the first lookup
+        self._sorted: SortedIds | None = None  # of items that are there, made at the first lookup
         self._recent: dict[int | str, int] = {}  # the rows of ids that were added since `_sorted` was made
         self.by_row, self.share_ids = by_row, share_ids
         self.next_id = size if ids is None and next_id is None else next_id
@@ -136,7 +133,7 @@ class StoredItems:
     @property
     def are_strings(self) -> bool:
         """Whether ids are strings."""
-        return self._ids is not None and self._ids.dtype.kind == "U"
+        return are_strings(self._ids)
 
     @property
     def named(self) -> bool:
@@ -182,23 +179,17 @@ class StoredItems:
         rows[~self.live[rows]] = -1
         return rows
 
-    def _ascending(self) -> tuple[Ids, Ints]:
+    def _ascending(self) -> SortedIds:
         """Ids in ascending order and their rows, but those that were added since."""
-        if self._sorted is None or len(self._recent) > max(1024, len(self._sorted[0]) // 8):
+        if self._sorted is None or len(self._recent) > max(1024, len(self._sorted.ascending) // 8):
             live = np.flatnonzero(self.live)
-            order = live[np.argsort(self._ids[live], kind="stable")]
-            self._sorted, self._recent = (self._ids[order], order), {}
+            ascending, order = SortedIds.of(self._ids[live])
+            self._sorted, self._recent = SortedIds(ascending, live[order]), {}
         return self._sorted
 
     def _looked_up(self, ids: Ids) -> Ints:
         """The rows of ids, some perhaps of items that were removed since; -1 where there never was such an item."""
-        ascending, places = self._ascending()
-        rows = np.full(ids.shape, -1)
-        if len(ascending):
-            # Longer strings than there are would have all of them copied; cut, they differ from what is found.
-            near = np.minimum(ascending.searchsorted(ids.astype(ascending.dtype)), len(ascending) - 1)
-            rows = places[near]
-            rows[ascending[near] != ids] = -1
+        rows = self._ascending().rows_of(ids)
         if self._recent:
             found = map(self._recent.get, ids.ravel().tolist(), rows.ravel().tolist())
             rows = np.fromiter(found, np.int64, ids.size).reshape(ids.shape)
@@ -219,6 +210,7 @@ class StoredItems:
     def _all_rows(self, labels: Ints) -> Ints:
         """The rows [Q, R] of all items that have these ids [Q, S]; -1 after the last of a query."""
         ascending, places = self._ascending()
+        assert places is not None
         labels = np.sort(labels, 1)
         first, last = (ascending.searchsorted(labels, side) for side in ("left", "right"))
         counts = np.where((labels >= 0) & (np.diff(labels, prepend=-1, axis=1) > 0), last - first, 0)
@@ -244,7 +236,7 @@ class StoredItems:
     def rows_allowed(self, owner: str, allowed: Array) -> Ints:
         """The rows, ascending, of items that are there and that ids, or a mask over `ids`, allow."""
         chosen = np.atleast_1d(plain(owner, "allowed", allowed))
-        dtype = np.dtype(str if self.are_strings else np.int64)
+        dtype = dtype_like(self._ids)
         chosen = chosen if chosen.size or chosen.dtype == bool else chosen.astype(dtype)  # an empty list has no dtype
         count = self._size - self.removed
         kinds = "bU" if self.are_strings else "biu"
@@ -318,10 +310,10 @@ class StoredItems:
         self._arrays = [appended(x, self._size, new) for x, new in zip(self._arrays, items.arrays, strict=True)]
         self._live = appended(self._live, self._size, np.ones(len(ids), bool))
         if self._ids is None and not np.array_equal(ids, rows):
-            self._ids = _and_none(np.arange(self._size))
+            self._ids = and_none(np.arange(self._size))
         if self._ids is not None:
             wide = np.promote_types(self._ids.dtype, ids.dtype)  # of strings, as long as the longest
-            self._ids = appended(self._ids.astype(wide, copy=False), self._size, _and_none(ids))
+            self._ids = appended(self._ids.astype(wide, copy=False), self._size, and_none(ids))
         if self.next_id is not None:
             self.next_id += len(items)
         self._size = rows.stop
@@ -372,31 +364,3 @@ class StoredItemsOnGpu:
 
     def has(self, id: int | str) -> bool:
         return not isinstance(id, str) and bool((self.ids == id).any())
-
-
-def checked_ids(
-    owner: str, ids: Array, size: int | None = None, expected: str = "integers or strings", *, repeats: bool = False
-) -> Ids:
-    """ids [size]: integers as int64, none negative, or strings, none empty; all different unless they may repeat."""
-    require_classes(owner, "ids", ids, "the id of each item")
-    array = plain(owner, "ids", ids)
-    array = array if array.size else array.astype(str if expected == "strings" else np.int64)  # of an empty list
-    known = array.dtype.kind in ("U" if expected == "strings" else "iu" if expected == "integers" else "iuU")
-    if array.ndim != 1 or len(array) != (len(array) if size is None else size) or not known:
-        got = f"shape {array.shape} and dtype {array.dtype}"
-        raise ValueError(f"{owner}: ids have {got}, expected {expected} ({'N' if size is None else size},)")
-    strings = array.dtype.kind == "U"
-    outside = array[array == ""] if strings else array[(array < 0) | (array > LARGEST_ID)]
-    if len(outside):
-        held, range = ("an empty string", "others") if strings else (outside[0], "0 .. 2^63 - 1")
-        raise ValueError(f"{owner}: ids hold {held}, expected {range}")
-    ordered = np.sort(array)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(repeated) and (strings or not repeats):
-        raise ValueError(f"{owner}: ids hold {repeated[0]} twice")
-    return array if strings else array.astype(np.int64)
-
-
-def _and_none(ids: Ids) -> Ids:
-    """Ids, and after them what stands for none."""
-    return np.append(ids, "" if ids.dtype.kind == "U" else -1)

@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
 from peaccel import retrieval
 from peaccel._utils.arrays import Numpy, on_host
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import are_strings, checked_ids, there
+from peaccel._utils.words import no_attribute
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
 from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
-from peaccel.retrieval.faiss.items import checked_ids
 from peaccel.retrieval.lance import commit_checksums, item_tables, mapped_rows, seen_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded, encoded
@@ -79,11 +80,11 @@ class Gallery:
     --------
     >>> items = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
     >>> gallery = pe.Gallery.create("faces.lance", items, ids=["ann", "bob", "cy"])
-    >>> gallery.search_exact(items[:1], k=2).ids.tolist()
+    >>> gallery.search(items[:1], k=2).ids.tolist()
     [['ann', 'cy']]
-    >>> gallery.delete(["ann"])
+    >>> gallery.remove(["ann"])
     1
-    >>> gallery.search_exact(items[:1], k=1).ids.tolist()
+    >>> gallery.search(items[:1], k=1).ids.tolist()
     [['cy']]
     """
 
@@ -116,7 +117,7 @@ class Gallery:
             A folder that is not there, or empty, by custom one that ends in .lance; or a URI of an object store, such
             as ``s3://bucket/faces.lance``.
         items, ids, metadata, rows, progress
-            As in `append`; at least one item.
+            As in `add`; at least one item.
         derived
             The folder in which the folder of derived files is, ``_peaccel``; by default the dataset's. Needed where
             that is in an object store.
@@ -131,7 +132,7 @@ class Gallery:
         FileExistsError
             There is something at the path.
         TypeError, ValueError, OSError, ImportError
-            As `append`; Lance is not installed.
+            As `add`; Lance is not installed.
         """
         uri, options = str(path), None if storage_options is None else dict(storage_options)
         folder = _derived_folder("Gallery.create", uri, derived)
@@ -209,6 +210,12 @@ class Gallery:
     def __repr__(self) -> str:
         return f"Gallery({self._table.uri!r}, version={self.version}, N={len(self)})"
 
+    if not TYPE_CHECKING:  # which would take every attribute for known
+
+        def __getattr__(self, name: str) -> Any:
+            """Answer the field's words, such as ``gallery.append``, by where they stand."""
+            raise no_attribute("'Gallery' object", name)
+
     def __reduce__(self) -> tuple[Any, ...]:
         version = self.version if self._pinned else None
         return _reopened, (self._table.uri, version, self._derived.parent, self._table.options, self._table.sync)
@@ -238,7 +245,7 @@ class Gallery:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def append(
+    def add(
         self,
         items: Any,
         ids: Any = None,
@@ -283,8 +290,8 @@ class Gallery:
         OSError
             The disk is full, or others change the same ids again and again. Nothing of the commit is there then.
         """
-        blocks = item_tables.blocks("Gallery.append", items, ids, metadata, rows)
-        return self._add("Gallery.append", blocks, "skip" if skip_existing else "refuse", progress)
+        blocks = item_tables.blocks("Gallery.add", items, ids, metadata, rows)
+        return self._add("Gallery.add", blocks, "skip" if skip_existing else "refuse", progress)
 
     def upsert(
         self,
@@ -295,7 +302,7 @@ class Gallery:
         rows: int | None = None,
         progress: Progress = None,
     ) -> int:
-        """Add items, in the place of those that have their ids; parameters and errors as in `append`.
+        """Add items, in the place of those that have their ids; parameters and errors as in `add`.
 
         Replaced items keep metadata for which no column is passed; new ids need all of them.
 
@@ -307,16 +314,16 @@ class Gallery:
         blocks = item_tables.blocks("Gallery.upsert", items, ids, metadata, rows)
         return self._add("Gallery.upsert", blocks, "replace", progress)
 
-    def delete(self, ids: Any) -> int:
-        """Delete the items with these ids, all different, in one commit; ids that no item has are passed over.
+    def remove(self, ids: Any) -> int:
+        """Remove the items with these ids, all different, in one commit; ids that no item has are passed over.
 
         Returns
         -------
         int
             How many items there were.
         """
-        self._require_newest("Gallery.delete")
-        return self._put("Gallery.delete", self._encoded("Gallery.delete", ids), None, "replace")
+        self._require_newest("Gallery.remove")
+        return self._put("Gallery.remove", self._encoded("Gallery.remove", ids), None, "replace")
 
     def versions(self) -> list[tuple[int, datetime]]:
         """The numbers of the versions that there are, ascending, and when each was committed.
@@ -324,7 +331,7 @@ class Gallery:
         Examples
         --------
         >>> gallery = pe.Gallery.create("cars.lance", pe.Point(np.eye(3)), ids=[1, 2, 3])
-        >>> gallery.delete([2])
+        >>> gallery.remove([2])
         1
         >>> [number for number, _ in gallery.versions()]
         [1, 2]
@@ -349,7 +356,7 @@ class Gallery:
         Examples
         --------
         >>> gallery = pe.Gallery.create("cats.lance", pe.Point(np.eye(3)), ids=[1, 2, 3])
-        >>> gallery.delete([2])
+        >>> gallery.remove([2])
         1
         >>> gallery.restore(1)
         >>> gallery.version, gallery.ids.tolist()
@@ -524,10 +531,17 @@ class Gallery:
 
     # -- searches ------------------------------------------------------------------------------------------------------
 
-    def search_exact(
-        self, queries: Distribution, k: int, score: str | Score | None = None, *, filter: str | None = None
+    def search(
+        self,
+        queries: Distribution,
+        k: int,
+        score: str | Score | None = None,
+        *,
+        shortlist: int | None = None,
+        params: Any = None,
+        filter: str | None = None,
     ) -> Ranking[Numpy]:
-        """The exact best k of the gallery for each query, in one pass over it.
+        """The best k of the gallery for each query: the exact ones, in one pass over it, or those of shortlists.
 
         Parameters
         ----------
@@ -537,6 +551,11 @@ class Gallery:
             How many to return, >= 1; more than there are pads.
         score
             As in `paired`; not one of draws, which belong to the number of a row.
+        shortlist
+            None for the exact best; else how many the index proposes for each query, >= 1, of the items that are there
+            and fulfil the filter. Items that the index has not seen are scored besides; without an index, all are.
+        params
+            FAISS search parameters, as in `FaissReranker.search`.
         filter
             A condition in SQL over the columns, such as ``"year >= 2020 AND place = 'Rome'"``: only items that fulfil
             it are found.
@@ -549,42 +568,23 @@ class Gallery:
         Raises
         ------
         TypeError, ValueError
-            As `search`; a filter that Lance cannot read.
+            As `search`; a filter that Lance cannot read; params without a shortlist, or that do not fit the index; an
+            index that is damaged.
         """
-        return self._searched(queries, k, score, filter)
-
-    def search(
-        self,
-        queries: Distribution,
-        k: int,
-        *,
-        shortlist: int = 100,
-        score: str | Score | None = None,
-        params: Any = None,
-        filter: str | None = None,
-    ) -> Ranking[Numpy]:
-        """The best k of what the index proposes and of what it has not seen; without an index, of all.
-
-        Parameters
-        ----------
-        queries, k, score, filter
-            As in `search_exact`.
-        shortlist
-            How many the index proposes for each query, >= 1, of the items that are there and fulfil the filter.
-        params
-            FAISS search parameters, as in `FaissReranker.search`.
-
-        Returns
-        -------
-        Ranking
-            As `search_exact` returns it.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `search_exact`; params that do not fit the index; an index that is damaged.
-        """
-        return self._searched(queries, k, score, filter, shortlist, params)
+        record, nothing = self._planned(queries, score, k)
+        if shortlist is not None:
+            shortlist = checked_k(record.name, shortlist, "shortlist")
+        elif params is not None:
+            raise ValueError("Gallery.search: params are for a shortlist of the index, expected one beside them")
+        table, candidates = self._table, []
+        parts = self._parts(table)
+        masks = version_rows.chosen(parts, table, filter)
+        if shortlist is not None and (indexed := self._indexed(table, parts)):
+            seen, placed = indexed
+            candidates = version_rows.within(parts, seen.proposed(queries, placed, masks, shortlist, params))
+            masks = [new if old is None else new & old for new, old in zip(placed.unseen, masks, strict=True)]
+        reranked = version_rows.reranked(queries, candidates, k, record)
+        return version_rows.best(chain([nothing], reranked, version_rows.searched(queries, parts, masks, k, record)), k)
 
     def search_above(
         self,
@@ -600,7 +600,7 @@ class Gallery:
         Parameters
         ----------
         queries, score, filter
-            As in `search_exact`.
+            As in `search`.
         threshold, most
             As in `pe.search_above`.
 
@@ -612,7 +612,7 @@ class Gallery:
         Raises
         ------
         TypeError, ValueError
-            As `search_exact` and `pe.search_above`.
+            As `search` and `pe.search_above`.
         """
         owner = "Gallery.search_above"
         threshold, most = checked_threshold(owner, threshold, most)
@@ -632,7 +632,7 @@ class Gallery:
         threshold, most
             As in `pe.duplicates`.
         score
-            As in `search_exact`.
+            As in `search`.
 
         Returns
         -------
@@ -661,31 +661,8 @@ class Gallery:
         found = listed(owner, chain([none], pairs), queries, most, nothing.score, in_parts=True)
         return found.under(decoded(found.ids))
 
-    def _searched(
-        self,
-        queries: Distribution,
-        k: int,
-        score: str | Score | None,
-        filter: str | None,
-        shortlist: int | None = None,
-        params: Any = None,
-    ) -> Ranking[Any]:
-        """The best of all, or with a shortlist of what the index proposes and of what it has not seen."""
-        record, nothing = self._planned(queries, score, k)
-        if shortlist is not None:
-            shortlist = checked_k(record.name, shortlist, "shortlist")
-        table, candidates = self._table, []
-        parts = self._parts(table)
-        masks = version_rows.chosen(parts, table, filter)
-        if shortlist is not None and (indexed := self._indexed(table, parts)):
-            seen, placed = indexed
-            candidates = version_rows.within(parts, seen.proposed(queries, placed, masks, shortlist, params))
-            masks = [new if old is None else new & old for new, old in zip(placed.unseen, masks, strict=True)]
-        reranked = version_rows.reranked(queries, candidates, k, record)
-        return version_rows.best(chain([nothing], reranked, version_rows.searched(queries, parts, masks, k, record)), k)
-
-    def rescore(self, queries: Distribution, ids: Any, score: str | Score | None = None) -> Numpy:
-        """Scores [Q, K] of each query with its candidates, whose ids [Q, K] are given; of -1 or "" it is -inf.
+    def rescore(self, queries: Distribution, candidates: Any, score: str | Score | None = None) -> Numpy:
+        """Scores [Q, K] of each query with its candidates, ids [Q, K]; of -1 or "" the score is -inf.
 
         Raises
         ------
@@ -693,14 +670,15 @@ class Gallery:
             As `rescore`; an id that no item has.
         """
         record, nothing = self._planned(queries, score, 1)
-        candidates = self._located("Gallery.rescore", queries, ids)
-        scores = np.full(np.shape(ids), -np.inf, nothing.scores.dtype)
-        for part, rows in candidates:
+        scores = np.full(np.shape(candidates), -np.inf, nothing.scores.dtype)
+        for part, rows in self._located("Gallery.rescore", queries, candidates):
             scores = np.where(rows < 0, scores, retrieval.rescore(queries, part.items, rows, record))
         return scores
 
-    def rerank(self, queries: Distribution, ids: Any, k: int, score: str | Score | None = None) -> Ranking[Numpy]:
-        """The best k of each query's candidates, whose ids [Q, K] are given; -1 or "" for none.
+    def rerank(
+        self, queries: Distribution, candidates: Any, k: int, score: str | Score | None = None
+    ) -> Ranking[Numpy]:
+        """The best k of each query's candidates, ids [Q, K]; -1 or "" for none.
 
         Raises
         ------
@@ -708,15 +686,17 @@ class Gallery:
             As `rerank`; an id that no item has.
         """
         record, nothing = self._planned(queries, score, k)
-        candidates = self._located("Gallery.rerank", queries, ids)
-        return version_rows.best(chain([nothing], version_rows.reranked(queries, candidates, k, record)), k)
+        located = self._located("Gallery.rerank", queries, candidates)
+        return version_rows.best(chain([nothing], version_rows.reranked(queries, located, k, record)), k)
 
-    def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, Numpy]]:
+    def _located(self, owner: str, queries: Distribution, candidates: Any) -> list[tuple[Part, Numpy]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
-        array = on_host(ids, owner, "ids")
-        none = array == ("" if self._table.nothing[1].dtype.kind == "U" else -1)
+        array = on_host(candidates, owner, "candidates")
+        none = ~there(array)
         if array.ndim != 2 or len(array) != len(queries):
-            raise ValueError(f"{owner}: ids have shape {array.shape}, expected ({len(queries)}, K): a row per query")
+            raise ValueError(
+                f"{owner}: candidates have shape {array.shape}, expected ({len(queries)}, K): a row per query"
+            )
         unique, numbers = np.unique(array[~none], return_inverse=True)
         wanted = self._encoded(owner, unique)
         found, missing = [], np.ones(len(wanted), bool)
@@ -729,7 +709,7 @@ class Gallery:
                 missing &= rows < 0
         if missing.any():
             row = int(np.argwhere(array == unique[missing][0])[0, 0])
-            raise ValueError(f"{owner}: ids hold {unique[missing][0]} in row {row}, which no item has")
+            raise ValueError(f"{owner}: candidates hold {unique[missing][0]} in row {row}, which no item has")
         return found
 
     def _planned(self, queries: Distribution, score: str | Score | None, k: int) -> tuple[Score, Ranking[Numpy]]:
@@ -774,7 +754,7 @@ class Gallery:
 
     def _encoded(self, owner: str, ids: Any) -> Numpy:
         """Ids, all different, as files hold them, which must be of the gallery's kind."""
-        expected = "strings" if self._table.nothing[1].dtype.kind == "U" else "integers"
+        expected = "strings" if are_strings(self._table.nothing[1]) else "integers"
         return encoded(owner, checked_ids(owner, ids, None, expected))
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.ids import Ids, are_strings, checked_ids
 from peaccel.distributions import Distribution
 from peaccel.io import from_arrow, to_arrow
 from peaccel.io._arrow_sources import TableSource, in_blocks, opened
-from peaccel.retrieval.faiss.items import checked_ids
 
 __all__ = ["ITEM", "blocks", "decoded", "encoded", "ids_of"]
 
@@ -58,7 +58,7 @@ def _checked(owner: str, items: Distribution, ids: Any, metadata: dict[str, Any]
         raise ValueError(f"{owner}: {error}") from None
 
 
-def ids_of(table: Any) -> np.ndarray[Any, Any]:
+def ids_of(table: Any) -> Ids:
     """The ids of an Arrow table or batch, as files hold them."""
     column = table.column("id")
     if str(column.type) == "int64":
@@ -66,9 +66,9 @@ def ids_of(table: Any) -> np.ndarray[Any, Any]:
     return encoded("Gallery", np.array(column.to_pylist(), str))
 
 
-def encoded(owner: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def encoded(owner: str, ids: Ids) -> Ids:
     """Ids as files hold them: int64, or bytes, the UTF-8 of strings, whose order is that of the strings."""
-    if ids.dtype.kind == "i":
+    if not are_strings(ids):
         return ids
     found = np.char.encode(ids, "utf-8") if ids.size else ids.astype("S1")
     if found.dtype.itemsize > LONGEST_ID:
@@ -76,6 +76,6 @@ def encoded(owner: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return found
 
 
-def decoded(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def decoded(ids: Ids) -> Ids:
     """Ids as callers know them."""
-    return ids if ids.dtype.kind == "i" else np.char.decode(ids, "utf-8")
+    return np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids

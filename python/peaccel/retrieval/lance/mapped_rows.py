@@ -170,7 +170,7 @@ def _ids_and_places(table: LanceTable, fragment: Any) -> tuple[np.ndarray[Any, A
 
 def _as_words(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """int64 as it is, byte strings as [N, width] bytes, which a .safetensors file can hold."""
-    return ids if ids.dtype.kind == "i" else ids.view(np.uint8).reshape(len(ids), ids.dtype.itemsize)
+    return ids if ids.dtype.kind != "S" else ids.view(np.uint8).reshape(len(ids), ids.dtype.itemsize)
 
 
 def _checksum(arrays: Arrays) -> int:

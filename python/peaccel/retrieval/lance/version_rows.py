@@ -10,6 +10,7 @@ import numpy as np
 
 from peaccel import retrieval
 from peaccel._utils.arrays import Numpy, repeated
+from peaccel._utils.ids import SortedIds, and_none
 from peaccel.distributions import Distribution
 from peaccel.retrieval import search_above
 from peaccel.retrieval.lance import mapped_rows
@@ -85,12 +86,8 @@ class Part(NamedTuple):
 
     def rows_of_ids(self, ids: np.ndarray[Any, Any]) -> Ints:
         """The rows of ids of any order; -1 where they are not there."""
-        ascending = self.rows.ids
-        near = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-        there = ascending[near] == ids
-        if self.there is not None:
-            there &= self.there[near]
-        return np.where(there, near, -1)
+        rows = SortedIds(self.rows.ids).rows_of(ids)
+        return rows if self.there is None else np.where(self.there[rows], rows, -1)
 
 
 def parts_of(table: LanceTable, folder: Path, before: Sequence[Part], *, items: bool, common: bool) -> list[Part]:
@@ -167,8 +164,7 @@ def blocks(part: Part, mask: Bools | None) -> Iterator[tuple[Distribution, np.nd
 
 def under_ids(ranking: Ranking[Any], ids: np.ndarray[Any, Any]) -> Ranking[Any]:
     """Ranking of rows as one of their ids; -1 or "" for padding."""
-    none = np.array([-1 if ids.dtype.kind == "i" else b""])
-    return of_score(Ranking(ranking.scores, decoded(np.append(ids, none)[ranking.ids])), ranking.score)
+    return of_score(Ranking(ranking.scores, decoded(and_none(ids)[ranking.ids])), ranking.score)
 
 
 def searched(
@@ -200,7 +196,7 @@ def pairs_of_one_set(
         for items, first in blocks(part, mask):
             for of, ids, scores in pairs_above(items, parts, masks, threshold, score):
                 after = ids > first[of]
-                yield np.searchsorted(ascending, first[of[after]]), ids[after], scores[after]
+                yield SortedIds(ascending).rows_of(first[of[after]]), ids[after], scores[after]
 
 
 def within(parts: Sequence[Part], rows: Ints) -> list[tuple[Part, Ints]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from peaccel import io
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.ids import SortedIds, and_none, checked_ids, none_like
 from peaccel.distributions import Distribution
 from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
 from peaccel.retrieval.faiss.serialization import ABOUT
@@ -19,7 +20,7 @@ from peaccel.retrieval.prepared import Prepared, prepare
 from peaccel.retrieval.verbs import Ranking, rerank, rescore, search
 from peaccel.scores import Score
 
-__all__ = ["GalleryPart", "Items", "Source", "is_there", "none_like"]
+__all__ = ["GalleryPart", "Items", "Source", "spelled"]
 
 Items: TypeAlias = Distribution[NDArray[Any]]
 Source: TypeAlias = PathLike | Items | FaissReranker[NDArray[Any]] | Gallery | tuple[Any, Any] | Callable[[], Any]
@@ -41,7 +42,7 @@ class GalleryPart:
         self._size = len(items)
         self.no_ids = None if ids is None else ids[:0]
         if ids is not None:
-            self._order, ids = np.argsort(ids), np.append(ids, none_like(ids))  # the last one is that of row -1
+            self._sorted, ids = SortedIds.of(ids), and_none(ids)  # the last one is that of row -1
         self._ids = ids
 
     @classmethod
@@ -100,11 +101,7 @@ class GalleryPart:
         if self._ids is None:
             rows = candidates - start
             return np.where((rows >= 0) & (rows < len(self)), rows, -1)
-        if not len(self):
-            return np.full(candidates.shape, -1)
-        near = np.searchsorted(self._ids[:-1], candidates, sorter=self._order).clip(max=len(self) - 1)
-        rows = self._order[near]
-        return np.where(self._ids[rows] == candidates, rows, -1)
+        return self._sorted.rows_of(candidates)
 
     def _named(self, ranking: Ranking[NDArray[Any]], start: int) -> tuple[NDArray[Any], ...]:
         scores, rows = ranking
@@ -160,9 +157,7 @@ class StoredPart(GalleryPart):
             self._stored, self._is_plain = self._stored._plain(), True
 
     def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
-        if shortlist is None:
-            return tuple(self._stored.search_exact(queries, k, self._score))
-        return tuple(self._stored.search(queries, k, shortlist=shortlist, score=self._score))
+        return tuple(self._stored.search(queries, k, self._score, shortlist=shortlist))
 
     def rerank(self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0) -> tuple[NDArray[Any], ...]:
         mine = self._are_here(candidates)
@@ -175,10 +170,7 @@ class StoredPart(GalleryPart):
         return mine, self._stored.rescore(queries, known, self._score)[mine]
 
     def _are_here(self, candidates: NDArray[Any]) -> NDArray[Any]:
-        if not len(self):
-            return np.zeros(candidates.shape, bool)
-        near = np.searchsorted(self._known, candidates).clip(max=len(self) - 1)
-        return np.asarray(self._known[near] == candidates)
+        return SortedIds(self._known).rows_of(candidates) >= 0
 
 
 def _plain(items: Items) -> Items:
@@ -190,7 +182,7 @@ def _opened(source: Source) -> Any:
     """A gallery or a reranker, or the items of a source and their ids where it has any."""
     if isinstance(source, tuple):
         items, _ = _opened(source[0])
-        return items, _checked_ids(np.asarray(source[1]), len(items))
+        return items, checked_ids(spelled(source), source[1], len(items))
     if isinstance(source, Distribution):
         return source, None
     if isinstance(source, FaissReranker | Gallery):
@@ -201,29 +193,13 @@ def _opened(source: Source) -> Any:
         raise TypeError(f"is {type(source).__name__}, expected a path, a distribution, a function or a pair with ids")
     if not os.path.isdir(source):
         return io.read_distribution(source), None
-    return FaissReranker.load(source) if os.path.exists(os.path.join(source, ABOUT)) else Gallery.open(source)
+    return FaissReranker.open(source) if os.path.exists(os.path.join(source, ABOUT)) else Gallery.open(source)
 
 
-def _checked_ids(ids: NDArray[Any], size: int) -> NDArray[Any]:
-    """Ids as int64 or strings: one for each item, all different."""
-    if ids.shape != (size,) or ids.dtype.kind not in "iuU":
-        got = f"shape {ids.shape} and dtype {ids.dtype}"
-        raise ValueError(f"ids have {got}, expected integers or strings ({size},): one for each item")
-    none = none_like(ids)
-    ids = ids.astype(none.dtype, copy=False)
-    known, count = np.unique(ids, return_counts=True)
-    if size and count.max() > 1:
-        raise ValueError(f"ids hold {known[count.argmax()].item()!r} twice, expected all different")
-    if size and (known[0] < 0 if none.dtype.kind == "i" else known[0] == ""):
-        raise ValueError(f"ids hold {known[0].item()!r}, expected integers >= 0 or strings that are not empty")
-    return ids
-
-
-def none_like(ids: NDArray[Any]) -> NDArray[Any]:
-    """[1] what stands for no item among ids like these."""
-    return np.zeros(1, ids.dtype) if ids.dtype.kind == "U" else np.array([-1])
-
-
-def is_there(candidates: NDArray[Any]) -> NDArray[Any]:
-    """Which candidates are there: not -1, and not ""."""
-    return np.asarray(candidates != "") if candidates.dtype.kind == "U" else candidates != -1
+def spelled(source: Source) -> str:
+    """A source as errors name it."""
+    if isinstance(source, tuple):
+        return spelled(source[0])
+    if isinstance(source, Distribution) or not callable(source):
+        return str(source)
+    return getattr(source, "__name__", type(source).__name__)

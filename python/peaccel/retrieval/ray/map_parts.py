@@ -12,11 +12,12 @@ import numpy as np
 from peaccel import io
 from peaccel._utils.arrays import is_torch, on_host
 from peaccel._utils.atomic_files import PathLike, aside
+from peaccel._utils.ids import there
 from peaccel._utils.runtime import set_num_threads
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
 from peaccel.io.parquet_parts import map_table, with_columns
-from peaccel.retrieval.ray.gallery_parts import GalleryPart, Source, is_there
+from peaccel.retrieval.ray.gallery_parts import GalleryPart, Source
 from peaccel.scores import Score, get
 
 try:
@@ -102,7 +103,7 @@ class RescoreStep:
         else:  # a batch of nothing, whose lists have a length all the same
             candidates = np.empty((0, max(getattr(found.type, "list_size", 1), 1)), np.int64)
         mine, of_mine = self._part.rescore(queries, candidates)
-        lacking = np.flatnonzero((mine != is_there(candidates)).any(1))
+        lacking = np.flatnonzero((mine != there(candidates)).any(1))
         if len(lacking):
             raise ValueError(f"RescoreStep: column {self._candidates} holds what the gallery lacks in row {lacking[0]}")
         scores = np.full(candidates.shape, -np.inf, of_mine.dtype)

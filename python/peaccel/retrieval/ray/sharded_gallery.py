@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.arrays import dtype_name
+from peaccel._utils.ids import and_none, are_strings, none_like, there
 from peaccel._utils.runtime import set_num_threads
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_candidates, checked_k, compute_dtype
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.ranking import merge, of_score
-from peaccel.retrieval.ray.gallery_parts import GalleryPart, Items, Source, is_there, none_like
+from peaccel.retrieval.ray.gallery_parts import GalleryPart, Items, Source, spelled
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, get
 
@@ -93,7 +94,7 @@ class _Shard:
         part = self._part()
         like, no_ids = part.like, part.no_ids
         words = f"{like.kind} items of {like.dim} dimensions in {dtype_name(like.mu)}"
-        of_ids = "no ids" if no_ids is None else "strings as ids" if no_ids.dtype.kind == "U" else "integers as ids"
+        of_ids = "no ids" if no_ids is None else "strings as ids" if are_strings(no_ids) else "integers as ids"
         return _Facts(len(part), words, of_ids, like, no_ids, part.common_parameter, part.is_indexed)
 
     def ping(self, place: _Place) -> None:
@@ -298,7 +299,7 @@ class ShardedGallery:
             raise ValueError(f"ShardedGallery: restarts is {restarts!r}, expected an integer >= 0")
         if not ray.is_initialized():
             raise RuntimeError("ShardedGallery: Ray is not initialised, call ray.init() first, or with an address")
-        self._names = tuple(f"shard {i} ({_spelled(source)})" for i, source in enumerate(sources))
+        self._names = tuple(f"shard {i} ({spelled(source)})" for i, source in enumerate(sources))
         self._places, self._lock = threading.BoundedSemaphore(self.queue), threading.Lock()
         actor = ray.remote(_Shard).options(num_cpus=num_cpus, max_restarts=restarts, scheduling_strategy="SPREAD")
         settings = self.score, dtype, max(1, int(num_cpus))
@@ -484,17 +485,17 @@ class ShardedGallery:
 
     def _candidates(self, queries: Items, candidates: Any) -> NDArray[Any]:
         """The candidates [Q, K] as int64, or as strings where ids are these."""
-        if self._no_ids is None or self._no_ids.dtype.kind != "U":
+        if not are_strings(self._no_ids):
             return np.asarray(checked_candidates(self.score.name, queries, candidates))
         found = np.asarray(candidates)
-        if found.ndim != 2 or len(found) != len(queries) or found.dtype.kind != "U":
+        if found.ndim != 2 or len(found) != len(queries) or not are_strings(found):
             got, expected = f"shape {found.shape} and dtype {found.dtype}", f"strings ({len(queries)}, K)"
             raise ValueError(f"{self.score.name}: candidates have {got}, expected {expected}: a row per query")
         return found
 
     def _require_known(self, candidates: NDArray[Any], known: Any) -> None:
         """Refuse candidates of which shards know fewer than there are."""
-        lacking = np.flatnonzero(is_there(candidates).sum(1) != known)
+        lacking = np.flatnonzero(there(candidates).sum(1) != known)
         if len(lacking):
             expected = f"rows 0 .. {len(self) - 1}" if self._no_ids is None else "ids of the gallery"
             raise ValueError(
@@ -536,8 +537,8 @@ class ShardedGallery:
 
     def _merged(self, found: list[tuple[Any, ...]], k: int, missing: tuple[str, ...]) -> ShardedRanking:
         """One ranking of what the shards have found, by the places of the names that they sent."""
-        none = none_like(np.empty(0, np.int64) if self._no_ids is None else self._no_ids)
-        names = np.concatenate([*(x.ravel() for _, x in found), none])
+        none = none_like(self._no_ids)
+        names = and_none(np.concatenate([x.ravel() for _, x in found]))
         rankings, start = [], 0
         for scores, sent in found:
             places = np.arange(start, start + sent.size).reshape(sent.shape)
@@ -564,12 +565,3 @@ def _nbytes(x: Any) -> int:
     if isinstance(x, Distribution | tuple):
         return sum(map(_nbytes, x if isinstance(x, tuple) else x.arrays))
     return int(getattr(x, "nbytes", 0))
-
-
-def _spelled(source: Source) -> str:
-    """A source as errors name it."""
-    if isinstance(source, tuple):
-        return _spelled(source[0])
-    if isinstance(source, Distribution) or not callable(source):
-        return str(source)
-    return getattr(source, "__name__", type(source).__name__)
