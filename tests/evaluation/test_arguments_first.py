@@ -47,7 +47,7 @@ def test_arguments_are_refused_before_any_work(owner, changes, message, monkeypa
     for module, names in {
         "evaluation.answers": ("search", "paired"),
         "evaluation.choose_score": ("fit", "verification_pairs", "_sampled"),
-        "evaluation.templates": ("fuse", "compared_pairs", "Resamples"),
+        "evaluation.templates": ("fuse", "verification_pairs", "Resamples"),
         "retrieval.adaptive_norm": ("search",),
     }.items():
         for name in names:

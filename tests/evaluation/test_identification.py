@@ -183,7 +183,7 @@ def test_hard_draws(classes):
 )
 def test_labels_of_novel_queries_that_are_refused(sides, named, message, monkeypatch):
     queries, labels, gallery, of_gallery, novel = sides
-    monkeypatch.setattr("peaccel.evaluation.evaluate.verification_pairs", None)  # nor is any work begun
+    monkeypatch.setattr("peaccel.evaluation.evaluate.compared_pairs", None)  # nor is any work begun
     with pytest.raises(ValueError, match=message):
         pe.evaluate(queries, gallery, (labels, of_gallery), **(named | ({"novel": novel} if "novel" in named else {})))
 

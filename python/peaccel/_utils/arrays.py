@@ -433,6 +433,10 @@ def require_numbers(owner: str, name: str, x: Numpy, *, finite: str = "", above:
         )
 
 
+LOOKED_AT_ONCE = 1 << 18
+"""Numbers that are looked at for NaN and infinity at once: few beside those of any gallery."""
+
+
 def require_finite(owner: str, name: str, mu: Numpy, *parameters: Numpy) -> None:
     """Refuse items of which mu, [N, D], is not finite, or a parameter, [N] or [N, D], is NaN; count and name them."""
     total = np.add.reduce(mu, None)  # in which neither NaN nor infinity is hidden
@@ -440,12 +444,14 @@ def require_finite(owner: str, name: str, mu: Numpy, *parameters: Numpy) -> None
         total = total + np.add.reduce(x, None)
     if math.isfinite(total):
         return
-    bad = ~np.isfinite(mu).all(-1)
-    for x in parameters:
-        bad |= np.isnan(x.reshape(len(mu), -1)).any(-1)
-    if count := np.count_nonzero(bad):
-        rows = ", ".join(map(str, np.flatnonzero(bad)[:3]))
-        what = f"{count} of {len(mu)} rows are not finite, first {rows}"
+    step, found = max(LOOKED_AT_ONCE // max(mu.shape[1], 1), 1), []
+    for begin in range(0, len(mu), step):
+        bad = ~np.isfinite(mu[begin : begin + step]).all(-1)
+        for x in parameters:
+            bad |= np.isnan(x[begin : begin + step].reshape(len(bad), -1)).any(-1)
+        found += (begin + np.flatnonzero(bad)).tolist()
+    if found:
+        what = f"{len(found)} of {len(mu)} rows are not finite, first {', '.join(map(str, found[:3]))}"
         raise ValueError(f"{owner}: {name}: {what}; leave these out")
 
 

@@ -24,7 +24,7 @@ def dashed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SkipBad:
-    """What becomes of items without values."""
+    """Treatment of items without values."""
 
     skip_bad: bool = False
     """Leave out items that are NaN or null, and say which. Such queries find nothing."""
@@ -132,7 +132,7 @@ class LabelledSets:
     labels: Path | None = None
     """Their labels, [N] numbers or strings: .npy, or .npz with the key labels, or a column: items.parquet:label."""
     queries: Path | None = None
-    """Instead of --embeddings: the queries; then --gallery is needed, and what is right for them."""
+    """Instead of --embeddings: the queries; then --gallery is needed, and labels, places or pairs."""
     gallery: Path | None = None
     """The gallery."""
     query_labels: Path | None = None

@@ -43,8 +43,9 @@ class TrialFiles:
     """A list of pairs by name."""
 
     trial_list: Path | None = None
-    """A list of pairs by name, in VoxCeleb's form (1 enrol test) or Kaldi's (enrol test target), with --embeddings
-    and their --ids; they are scored, and what is found is of pairs."""
+    """A list of pairs by name, in VoxCeleb's form (1 enrol test) or Kaldi's (enrol test target), with --embeddings and
+    their --ids. The pairs are scored, and results are for pairs.
+    """
     ids: Path | None = None
     """With --trial-list: the name of each of --embeddings, strings or int [N], .npy, or .npz with key ids."""
     enrolment: Path | None = None

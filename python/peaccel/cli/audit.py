@@ -31,7 +31,7 @@ class Audit:
     prior: Path | None = None
     """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
     images: Path | None = None
-    """Images of the items, [N, H, W] in an .npy file, 0 to 255 or in [0, 1], of which the page shows some."""
+    """Images of the items, [N, H, W] in an .npy file, 0 to 255 or in [0, 1]; the page shows some."""
     seed: int = 0
     """Seed of drawn pairs and of intervals."""
 

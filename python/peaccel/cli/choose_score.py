@@ -36,7 +36,7 @@ class ChooseScore(LabelledSets, TrialFiles):
     """
     by: By = "recall"
     """The number that scores are compared by. recall: Recall@1. eer: equal error rate of verification pairs, drawn or,
-    with --trial-list, --ids and --labels, those of the list. dcf: their least detection cost at --p-target. answered:
+    with --trial-list, --ids and --labels, of the list's pairs. dcf: their least detection cost at --p-target. answered:
     the largest share of queries that can be answered with a share --wrong of wrong answers."""
     wrong: str = "5%"
     """The target of --by answered: the share of accepted answers that may be wrong."""

@@ -30,7 +30,8 @@ class Cluster:
     out: Path
     """The clusters to write: .csv, .tsv or .parquet, a line item,cluster,score,next_score for each item, perhaps with
     its probability; or .npz with these keys. item is a row, or one of --ids; clusters are numbered from 0 by size;
-    score is the average with the others of the cluster, next_score the greatest with those of another one."""
+    score is the average with the others of the cluster, next_score the greatest with another cluster.
+    """
     above: float | None = None
     """Two clusters are joined if their average score is this at least. Exactly one of this and --accept is needed."""
     accept: Path | None = None
@@ -40,8 +41,9 @@ class Cluster:
     """Pairs with lower scores are not looked for, and count as this score. By default all pairs are looked for if they
     are at most --most, else about half of --most."""
     margin: float = 0.0
-    """Items whose average score lies less than this above the threshold, or above that of another cluster, are assigned
-    last, and stay alone if they are still unsure."""
+    """Margin of unsure items. Items whose average score lies less than this above the threshold, or above another
+    cluster's, are assigned last, and stay alone if they are still unsure.
+    """
     probability: Path | None = None
     """The result of pe.fit_match_probability, as pe.io.write_fit writes it: a column probability is added."""
     score: str | None = None

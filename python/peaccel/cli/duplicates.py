@@ -32,9 +32,9 @@ class Duplicates(ScoreAndThreshold, FitFiles):
     embeddings: Path
     """The items, N in D dimensions; a file as 'peaccel search' takes it."""
     out: Path
-    """The pairs to write: .csv, .tsv or .parquet, a line first,second,score for each; or .npz with these keys.
-    first and second are rows of the items, or their --ids. Where --accept is of pairs, or of searches without a mate,
-    all pairs from its threshold on are written. Where it is of a share of wrong answers, each item is written beside
+    """The pairs to write: .csv, .tsv or .parquet, a line first,second,score for each; or .npz with these keys. first
+    and second are rows of the items, or their --ids. Where --accept is of pairs, or of searches without a mate, all
+    pairs from its threshold on are written. Where it bounds a share of wrong answers, each item is written beside
     its best other one, so that two items may name each other."""
     above: float | None = None
     """All pairs whose score is this at least, each once, in the order of the first, the surest first.

@@ -605,12 +605,12 @@ class Point(Distribution[ArrayT]):
     _kinds: ClassVar[dict[int, str]] = {2: "point"}
 
 
-def require_unit(owner: str, name: str, rows: Numpy, step: int = 1) -> None:
-    """Refuse directions that are not of unit length, of which ``rows`` are every step-th; a row of zeros passes."""
+def require_unit(owner: str, name: str, rows: Numpy, step: int = 1, first: int = 0) -> None:
+    """Refuse directions that are not of unit length; ``rows`` are every step-th from the first. A row of zeros passes."""
     squares = np.matmul(rows[:, None], rows[:, :, None])[:, 0, 0]
     bad = (squares < (1 - LOOK_TOLERANCE) ** 2) & (squares > 0) | (squares > (1 + LOOK_TOLERANCE) ** 2)
     if (row := _first(bad)) is not None:
-        raise _not_unit(owner, name, step * row, squares[row] ** 0.5, LOOK_TOLERANCE)
+        raise _not_unit(owner, name, first + step * row, squares[row] ** 0.5, LOOK_TOLERANCE)
 
 
 def _not_unit(owner: str, name: str, row: int, length: float, tolerance: float) -> ValueError:

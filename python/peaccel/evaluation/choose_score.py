@@ -58,8 +58,7 @@ PROBE = 64
 
 @dataclass(frozen=True)
 class RankedScore:
-    """How well a score separates items. Intervals of gains hold for all scores at once: those of Recall@1, and those of
-    the AUROC."""
+    """How well a score separates items. Intervals of gains hold for all scores at once, of Recall@1 and of AUROC."""
 
     score: Annotated[str, Column("score")]
     form: Annotated[str, Column("form")]
@@ -294,12 +293,12 @@ def choose_score(
 
     Half of the classes are for fitting: `pe.calibrate_variance`, `pe.fit_prior`, `pe.fit_shift`. The items of the other
     half are searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is
-    compared with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what
-    is gained over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened
-    items (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose
-    cohort is of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked,
-    so that the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked
-    one, and a little too high.
+    compared with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: a
+    gain over cosine alone may be owed to the prior. Of points cosine is also tried on centred and on whitened items
+    (`pe.fit_centre`), by PLDA (`pe.fit_plda`, where there are items enough) and with adaptive S-norm, whose cohort is
+    of the classes that are fitted to: one of those that are tested would flatter. The best of many is picked, so that
+    the intervals of all gains hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked one, and a
+    little too high.
 
     Parameters
     ----------
@@ -309,7 +308,7 @@ def choose_score(
         [N] numbers, none of them NaN, or strings; at least 20 classes of two items or more. With a gallery a tuple: of
         d, and of the gallery.
     gallery
-        G points, in which those of d are searched for; None where they are among each other.
+        G points, in which the items of d are searched for; None to search d in itself.
     by
         The number that scores are compared by. "recall": Recall@1. "eer": the equal error rate of verification pairs.
         "dcf": their least detection cost at ``p_target``. "answered": the largest share of queries that can be answered
@@ -344,7 +343,7 @@ def choose_score(
 
     Examples
     --------
-    Sharp images and blurred ones, of which the variances tell:
+    Sharp images and blurred ones, with fitting variances:
 
     >>> rng, labels = np.random.default_rng(0), np.arange(100).repeat(4)
     >>> sigma = rng.choice([0.5, 4.0], (400, 1))

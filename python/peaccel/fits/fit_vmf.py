@@ -33,6 +33,9 @@ from peaccel.ops import bessel
 
 __all__ = ["fit_vmf"]
 
+BLOCK = 1 << 12
+"""Rows whose lengths are looked at at once."""
+
 
 @overload
 def fit_vmf(
@@ -105,9 +108,9 @@ def fit_vmf(z: Any, *, weights: Any = None, groups: ArrayLike | None = None, nam
         raise ValueError(f"fit_vmf: z has shape {shape}, expected (N, D) with N >= 1 and D >= 2")
     xp = namespace(rows)
     if is_readable(rows):
-        values = as_numpy(widened(rows))
-        require_finite("fit_vmf", "z", values)
-        require_unit("fit_vmf", "z", values)
+        require_finite("fit_vmf", "z", as_numpy(rows))
+        for begin in range(0, len(rows), BLOCK):
+            require_unit("fit_vmf", "z", as_numpy(widened(rows[begin : begin + BLOCK])), first=begin)
     w = None
     if weights is not None:
         numbers = as_array(weights, "fit_vmf", "weights", like=rows)

@@ -174,7 +174,7 @@ def cluster(
         N items.
     threshold
         The least average score of two clusters that are joined; or a threshold of pairs, as `choose_pair_threshold`
-        finds it, which is refused where it is of another score. Its promise is of single pairs, not of clusters.
+        finds it, which is refused if its score is another one. Its promise is of single pairs, not of clusters.
     score
         A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default cosine of points, and else mls.
         Of a score that is not symmetric one direction is looked at.

@@ -541,7 +541,7 @@ class Gallery:
         params: Any = None,
         filter: str | None = None,
     ) -> Ranking[Numpy]:
-        """The best k of the gallery for each query: the exact ones, in one pass over it, or those of shortlists.
+        """The best k of the gallery for each query: the exact ones, in one pass over it, or the best of shortlists.
 
         Parameters
         ----------
