@@ -701,6 +701,11 @@ def audit(h):
     return pe.audit(d, h.labels(6 * h.n), "cosine"), None
 
 
+@of_record("cluster", "Clusters")
+def cluster(h):
+    return pe.cluster(h.items(h.pick(CLASSES), 6 * h.n), 0.5, "cosine"), None
+
+
 @of_record("PromiseMonitor", "WatchedPromise")
 def promise_monitor(h):
     accept = pe.Selection(threshold=0.5, alpha=0.02, delta=0.05, number=400, accepted=300, wrong=1)
@@ -1185,7 +1190,7 @@ ELSEWHERE = {
     "metrics.OpenSetPoint": "what an OpenSet returns",
     **dict.fromkeys((f"evaluation.{name}" for name in (
         *("ConfidenceResult", "Interval", "OpenSetResult", "RankedScore", "ScoreResult", "TemplateEvaluation"),
-        *("TemplateResult", "ThresholdResult"))), "records of results"),
+        *("TemplateResult", "ThresholdResult", "TrialEvaluation", "TrialResult"))), "records of results"),
     "io.ScoredPairs": "what read_scored_pairs returns",
     "io.Trials": "what read_trials returns",
     "score_trials": "tests/evaluation/test_score_trials.py: of distributions alone",

@@ -682,7 +682,7 @@ ELSEWHERE = {
     **{f"Gallery.{name}": "tests/retrieval/lance/test_gallery.py" for name in (
         *(f"create {option}" for option in ("ids", "metadata", "rows", "progress")),
         *(f"create {option}" for option in ("derived", "storage_options", "sync")),
-        *(f"append {option}" for option in ("ids", "metadata", "skip_existing", "rows", "progress")),
+        *(f"add {option}" for option in ("ids", "metadata", "skip_existing", "rows", "progress")),
         *(f"upsert {option}" for option in ("ids", "metadata", "rows", "progress")),
         *(f"open {option}" for option in ("version", "derived", "storage_options", "sync")), "compact keep_days")},
     **dict.fromkeys(("read_candidates strings", "read_ranking strings"), "tests/cli/test_every_file.py"),

@@ -17,6 +17,7 @@ from peaccel.scores._score import WeightedSquares
 OPEN = {
     "io.from_state": "the dict says what it is, and of which kind of array",
     "io.to_state": "arrays, numbers and words by their names",
+    "Exported.to_dict": "the same",
     "Score.params": "numbers, words, arrays of either kind",
     "Pretrained.fits": "a prior among them is of arrays of either kind",
     "Score.pairs": "by functions of these",

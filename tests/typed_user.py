@@ -338,6 +338,7 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
     choice = pe.choose_threshold(d, None, labels)
     assert_type(choice, pe.ThresholdChoice)
     assert_type(choice.accept, pe.Threshold | None)
+    pe.plot.risk_coverage(choice)
     plan = pe.answers_to_check(d.mu[:, 0], {0: True})
     assert_type(plan, pe.AnswersToCheck)
     assert_type(plan.accept, pe.Selection | None)

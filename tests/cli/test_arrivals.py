@@ -213,15 +213,12 @@ def test_an_evaluation_of_templates_is_that_of_its_files(here, capsys):
 
 
 def test_pictures_of_a_page_are_of_what_their_headings_say(monkeypatch):
-    drawn = {name: spied(monkeypatch, report, name) for name in ("curves", "scatter", "image_grid")}
+    drawn = {name: spied(monkeypatch, report, name) for name in ("scatter", "image_grid")}
     confidence, quality = RNG.permutation(60) / 60.0, RNG.random(60)
     images = confidence[:, None, None] + np.zeros((60, 2, 2))  # each shows how sure it is
     labels = np.repeat(np.arange(20), 3)
     found = pe.evaluate(pe.Normal(CENTRES[labels % 12] + RNG.normal(size=(60, DIM)), np.ones(60)), None, labels)
     sections = pages.sections(found, confidence, quality, images, confidence[:9] / 2)
-    (shares, curves, *axes), _ = drawn["curves"][0]
-    assert shares == found.shares and curves == {c.confidence: c.curve for c in found.confidences}
-    assert axes == ["share of queries rejected", "Recall@1"]
     ((points, *axes), _), names = drawn["scatter"][0], [section.heading for section in sections]
     assert np.array_equal(points["queries"], (quality, confidence)) and axes == ["quality", "confidence"]
     (bins, most, least), falling = ([given for given, _ in drawn["image_grid"]], np.sort(confidence)[::-1])
@@ -270,8 +267,9 @@ def test_a_choice_is_that_of_its_files_and_fits_are_of_all_items(here, capsys, m
     io.write_distribution("d.npz", d)
     np.save("l.npy", labels)
     line = "choose-score --embeddings d.npz --labels l.npy --out o --draws --items 200 --seed 3"
-    of_two_sides = {"queries", "gallery", "query_labels", "gallery_labels"}  # tests/evaluation/test_choose_score.py
-    assert options(line) | of_two_sides == {f.name for f in fields(ChooseScore)}
+    elsewhere = {"queries", "gallery", "query_labels", "gallery_labels"}  # tests/evaluation/test_choose_score.py
+    elsewhere |= {"by", "wrong", "p_target", "trial_list", "ids", "enrolment", "rule"}  # and test_score_trials.py
+    assert options(line) | elsewhere == {f.name for f in fields(ChooseScore)}
     code, _, err = run(capsys, line)
     assert code == 0, err
     found = pe.choose_score(d, labels, draws=True, items=200, seed=3)

@@ -255,8 +255,8 @@ BAD = [
     (lambda f: f(3, np.array([True])), ValueError, "{name}: {x} has dtype bool, expected float16, bfloat16, float32"),
     (lambda f: f(3, torch.ones(1) + 1j), ValueError, "{name}: {x} has dtype complex64, expected float16"),
     (lambda f: f(3, None), TypeError, "{name}: {x} must be a numpy array or a torch tensor, got None"),
-    (lambda f: f(3, "abc"), TypeError, "{name}: {x} must be a numpy array or a torch tensor, got str"),
-    (lambda f: f("abc", np.ones(2)), TypeError, "{name}: {v} must be a numpy array or a torch tensor, got "),
+    (lambda f: f(3, "abc"), TypeError, "{name}: {x} is text, such as 'abc', expected numbers"),
+    (lambda f: f("abc", np.ones(2)), TypeError, "{name}: {v} is text, such as 'abc', expected numbers"),
     (lambda f: f(None, np.ones(2)), TypeError, "{name}: {v} must be a numpy array or a torch tensor, got "),
     (lambda f: f(np.ones(3), np.ones(2)), ValueError, "{name}: {v} has shape (3,), {x} (2,): they do not broadcast"),
     (

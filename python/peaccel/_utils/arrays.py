@@ -139,7 +139,10 @@ def is_traced(x: object) -> bool:
 
 def is_captured(x: Array) -> bool:
     """Whether results of x become part of a graph of CUDA or of torch.compile: nobody may keep or look at them."""
-    return is_traced(x) or (is_torch(x) and x.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing())
+    if not is_torch(x) or not x.is_cuda:
+        return is_traced(x)
+    cuda: Any = sys.modules["torch"].cuda
+    return is_traced(x) or (cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def times_written(x: Array) -> object:

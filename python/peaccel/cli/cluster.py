@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from time import perf_counter
 
@@ -12,6 +12,7 @@ import numpy as np
 from peaccel import io
 from peaccel._utils import options
 from peaccel.cli._fitted_files import read_fit
+from peaccel.cli._option_groups import FitFiles, ScoreAndThreshold
 from peaccel.cli._outputs import COLUMNS, check_files, inputs_of, write_columns
 from peaccel.cli._search_files import SearchFiles, read
 from peaccel.fits.records import IsotonicProbability, LogisticProbability, Threshold
@@ -22,7 +23,7 @@ __all__ = ["Cluster", "main"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class Cluster(ScoreAndThreshold, FitFiles):
     """Items, threshold, score and output."""
 
     embeddings: Path
@@ -33,10 +34,8 @@ class Cluster:
     score is the average with the others of the cluster, next_score the greatest with another cluster.
     """
     above: float | None = None
-    """Two clusters are joined if their average score is this at least. Exactly one of this and --accept is needed."""
-    accept: Path | None = None
-    """A threshold of pairs of this score: what 'peaccel choose-threshold --pairs', or pe.learn_then_test or
-    pe.limit_false_matches of pairs, found."""
+    """Two clusters are joined if their average score is this at least. Exactly one of this and --accept is needed; a
+    threshold of --accept must be of pairs."""
     floor: float | None = None
     """Pairs with lower scores are not looked for, and count as this score. By default all pairs are looked for if they
     are at most --most, else about half of --most."""
@@ -46,18 +45,8 @@ class Cluster:
     """
     probability: Path | None = None
     """The result of pe.fit_match_probability, as pe.io.write_fit writes it: a column probability is added."""
-    score: str | None = None
-    """A name that 'peaccel scores' lists, perhaps with parameters. By default cosine of points, else mls."""
-    prior: Path | None = None
-    """The prior of score llr: the result of pe.fit_prior, as pe.io.write_fit writes it."""
-    calibration: Path | None = None
-    """The result of pe.calibrate_variance, as pe.io.write_fit writes it."""
-    plda: Path | None = None
-    """The result of pe.fit_plda, as pe.io.write_fit writes it: items are its normals, in place of --score."""
     ids: Path | None = None
     """The ids of the items, int [N] or strings, none twice: a file as 'peaccel search' takes it."""
-    skip_bad: bool = False
-    """Leave out items that are NaN or null, and say which."""
     most: int = MOST
     """How many pairs may be found; where there are more it is an error."""
 
@@ -76,8 +65,8 @@ def main(arguments: Sequence[str]) -> None:
         if not isinstance(fit, (LogisticProbability, IsotonicProbability)):
             raise ValueError(f"{task.probability}: is a {type(fit).__name__}, expected one of pe.fit_match_probability")
         probability = fit
-    shared = {name: getattr(task, name) for name in ("out", "score", "prior", "calibration", "plda", "ids", "skip_bad")}
-    inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared))
+    shared = {name: getattr(task, name) for name in ("out", "score", "ids", *(f.name for f in fields(FitFiles)))}
+    inputs = read(SearchFiles(gallery=task.embeddings, queries=task.embeddings, **shared), one_set=True)
     if isinstance(threshold, Threshold):
         threshold.check_score(str(task.accept), inputs.score, dim=inputs.gallery.dim, applied=inputs.applied)
     start = perf_counter()

@@ -606,7 +606,7 @@ class Point(Distribution[ArrayT]):
 
 
 def require_unit(owner: str, name: str, rows: Numpy, step: int = 1, first: int = 0) -> None:
-    """Refuse directions that are not of unit length; ``rows`` are every step-th from the first. A row of zeros passes."""
+    """Refuse directions that are not of unit length; ``rows`` are every step-th from the first. Zeros pass."""
     squares = np.matmul(rows[:, None], rows[:, :, None])[:, 0, 0]
     bad = (squares < (1 - LOOK_TOLERANCE) ** 2) & (squares > 0) | (squares > (1 + LOOK_TOLERANCE) ** 2)
     if (row := _first(bad)) is not None:

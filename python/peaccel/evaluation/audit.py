@@ -132,7 +132,7 @@ def audit(d: Distribution, labels: ArrayLike, score: str | Score = "cosine", *, 
     reason        rule
     ============  ====================================================================================================
     no direction  its mean is zero or not finite, or its uncertainty is NaN
-    copy          its arrays equal those of an item of a lower row
+    copy          its arrays equal the arrays of an item of a lower row
     label         it is less probably of its class than not, and resembles another as pairs of one class do
     stranger      it is less probably of its class than not, and resembles no other so
     hub           it is the best match of so many items of other classes that one less would be too many by chance

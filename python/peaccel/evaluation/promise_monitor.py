@@ -76,7 +76,14 @@ class WatchedDay:
 
 @dataclass(frozen=True)
 class WatchedPromise:
-    """State of a promise, as a `PromiseMonitor` sees it; prints as sentences."""
+    """State of a promise, as a `PromiseMonitor` sees it; prints as sentences.
+
+    Examples
+    --------
+    >>> accept = pe.Selection(threshold=0.5, alpha=0.02, delta=0.05, number=400, accepted=300, wrong=1)
+    >>> pe.PromiseMonitor(accept, begun="2026-01-01").state().alarm
+    False
+    """
 
     promise: str
     """The promise as a clause."""

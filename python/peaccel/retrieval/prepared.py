@@ -252,7 +252,7 @@ class LaidOut:
 
 def _event(x: Array) -> Any:
     """An event after the work that the current stream has, for an array on a GPU that is in use; None elsewhere."""
-    if not is_torch(x) or not x.is_cuda or is_captured(x) or not namespace(x).cuda.is_initialized():
+    if not is_torch(x) or not x.is_cuda or not namespace(x).cuda.is_initialized() or is_captured(x):
         return None
     return namespace(x).cuda.current_stream(x.device).record_event()
 

@@ -670,8 +670,9 @@ class Gallery:
             As `rescore`; an id that no item has.
         """
         record, nothing = self._planned(queries, score, 1)
+        located = self._located("Gallery.rescore", queries, candidates)
         scores = np.full(np.shape(candidates), -np.inf, nothing.scores.dtype)
-        for part, rows in self._located("Gallery.rescore", queries, candidates):
+        for part, rows in located:
             scores = np.where(rows < 0, scores, retrieval.rescore(queries, part.items, rows, record))
         return scores
 
