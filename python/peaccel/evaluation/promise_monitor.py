@@ -81,8 +81,8 @@ class WatchedPromise:
     Examples
     --------
     >>> accept = pe.Selection(threshold=0.5, alpha=0.02, delta=0.05, number=400, accepted=300, wrong=1)
-    >>> pe.PromiseMonitor(accept, begun="2026-01-01").state().alarm
-    False
+    >>> pe.PromiseMonitor(accept, begun="2026-01-01").state().alarm is None
+    True
     """
 
     promise: str

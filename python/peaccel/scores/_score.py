@@ -77,7 +77,13 @@ class Pair:
 
 
 class Fitted(NamedTuple):
-    """The fit that gives a parameter its value."""
+    """The fit that gives a parameter its value.
+
+    Examples
+    --------
+    >>> pe.scores.llr.fits["prior_var"].kind
+    'prior'
+    """
 
     kind: str
     """The kind of the fit, as files of fits name it, such as "prior"."""
