@@ -449,7 +449,7 @@ def require_finite(owner: str, name: str, mu: Numpy, *parameters: Numpy) -> None
         return
     step, found = max(LOOKED_AT_ONCE // max(mu.shape[1], 1), 1), []
     for begin in range(0, len(mu), step):
-        bad: Numpy = ~np.isfinite(mu[begin : begin + step]).all(-1)
+        bad = np.asarray(~np.isfinite(mu[begin : begin + step]).all(-1))
         for x in parameters:
             bad |= np.isnan(x[begin : begin + step].reshape(len(bad), -1)).any(-1)
         found += (begin + np.flatnonzero(bad)).tolist()
