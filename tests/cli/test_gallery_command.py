@@ -157,7 +157,7 @@ def test_what_was_interrupted_goes_on(files, capsys, monkeypatch, source, action
 
     line = f"gallery {action} --rows 20 --embeddings {source}"
     first = 0
-    if action.startswith("append"):
+    if action.startswith("add"):
         metadata = {"year": [0]} if "parquet" in source else None
         pe.Gallery.create("g.lance", ITEMS[:1], [5000], metadata)
         first = 1

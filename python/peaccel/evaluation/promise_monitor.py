@@ -218,7 +218,7 @@ class PromiseMonitor:
         """
         if np.shape(right) == (0,):
             return
-        known = flags("audit", "right", right, (np.size(right),))
+        known = flags("audit", "right", right, np.shape(right)[:1] or (1,))
         self._count("audit", self._audits, _day("audit: day", day), [known.size, int((~known).sum())], source)
 
     def traffic(self, found: Found, day: str | date | None = None, source: str = "") -> None:
