@@ -42,6 +42,7 @@ from peaccel.retrieval.verbs import paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
     from peaccel import hub, io, metrics
+    from peaccel._utils.exclusions import Exclusions
     from peaccel.distributions import torch_distributions
     from peaccel.distributions.confidence import confidence
     from peaccel.distributions.entropy import entropy
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from peaccel.fits.reliability_curve import ReliabilityCurve, reliability_curve
     from peaccel.retrieval.cluster import Clusters, cluster
     from peaccel.retrieval.duplicates import duplicates
+    from peaccel.retrieval.exclude_same import exclude_same
     from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
     from peaccel.retrieval.faiss.first_stage_features import (
         FirstStageReference,
@@ -106,6 +108,7 @@ __all__ = [
     "CudaError",
     "Distribution",
     "Evaluation",
+    "Exclusions",
     "FaissReranker",
     "FalseMatchLimit",
     "FirstStageReference",
@@ -147,6 +150,7 @@ __all__ = [
     "enable_torch",
     "entropy",
     "evaluate",
+    "exclude_same",
     "first_stage_features",
     "first_stage_reference",
     "fit_centre",
@@ -195,6 +199,7 @@ _MODULES = {
     "torch_distributions": "distributions.torch_distributions",
 }
 _NAMES_OF = {
+    "_utils.exclusions": ("Exclusions",),
     "distributions.confidence": ("confidence",),
     "distributions.entropy": ("entropy",),
     "distributions.fuse": ("fuse",),
@@ -230,6 +235,7 @@ _NAMES_OF = {
     "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),
     "retrieval.cluster": ("Clusters", "cluster"),
     "retrieval.duplicates": ("duplicates",),
+    "retrieval.exclude_same": ("exclude_same",),
     "retrieval.faiss": ("FaissReranker", "FirstStageReference", "first_stage_features", "first_stage_reference"),
     "retrieval.lance": ("Gallery",),
     "retrieval.search_above": ("RankingAbove", "search_above"),

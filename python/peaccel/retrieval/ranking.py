@@ -25,7 +25,7 @@ from peaccel.distributions.checks import checked_k
 from peaccel.ops import kernels_of
 from peaccel.scores import Score
 
-__all__ = ["Ranking", "best_first", "best_of_each_id", "merge", "of_score"]
+__all__ = ["Ranking", "best_first", "best_of_each_id", "merge", "of_score", "remaining"]
 
 
 class _Ranked(NamedTuple, Generic[ArrayT]):
@@ -164,13 +164,16 @@ def best_of_each_id(scores: Array, ids: Array, k: int) -> Ranking[Any]:
     ascending = np.take_along_axis(held, order, 1)
     left_out = np.empty(held.shape, bool)
     np.put_along_axis(left_out, order, np.diff(ascending, prepend=-1, axis=1) == 0, 1)  # -1 as well
-    places: Array = left_out.argsort(1, kind="stable")[:, :k]
-    outside: Array = np.take_along_axis(left_out, places, 1)
-    if is_torch(scores):
-        places, outside = map(sys.modules["torch"].from_numpy, (places, outside))
+    return remaining(scores, ids, sys.modules["torch"].from_numpy(left_out) if is_torch(scores) else left_out, k)
+
+
+def remaining(scores: Array, ids: Array, left_out: Array, k: int) -> Ranking[Any]:
+    """The first k of rankings [Q, R >= k] that are not left out, in their order."""
+    places = left_out.argsort(**({"stable": True} if is_torch(scores) else {"kind": "stable"}))[:, :k]
     along = namespace(scores).take_along_dim if is_torch(scores) else np.take_along_axis
+    outside, scores, ids = (along(x, places, 1) for x in (left_out, scores, ids))
     where = namespace(scores).where
-    return Ranking(where(outside, -np.inf, along(scores, places, 1)), where(outside, -1, along(ids, places, 1)))
+    return Ranking(where(outside, -np.inf, scores), where(outside, none_like(ids), ids))
 
 
 def _absent(scores: Array, ids: Array) -> Array:
