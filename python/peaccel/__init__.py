@@ -37,7 +37,7 @@ from peaccel.distributions import (
 from peaccel.ops import enable_torch
 from peaccel.retrieval.normalise_scores import normalise_scores
 from peaccel.retrieval.prepared import Prepared, prepare
-from peaccel.retrieval.ranking import Ranking, merge
+from peaccel.retrieval.ranking import Ranking, RankingAbove, merge
 from peaccel.retrieval.verbs import paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
         first_stage_reference,
     )
     from peaccel.retrieval.lance import Gallery
-    from peaccel.retrieval.search_above import RankingAbove, search_above
+    from peaccel.retrieval.search_above import search_above
 
 __version__ = _core.__version__
 
@@ -238,7 +238,7 @@ _NAMES_OF = {
     "retrieval.exclude_same": ("exclude_same",),
     "retrieval.faiss": ("FaissReranker", "FirstStageReference", "first_stage_features", "first_stage_reference"),
     "retrieval.lance": ("Gallery",),
-    "retrieval.search_above": ("RankingAbove", "search_above"),
+    "retrieval.search_above": ("search_above",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 

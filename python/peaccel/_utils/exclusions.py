@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, is_torch
-from peaccel._utils.ids import Bools, Ids, Ints, SortedIds, are_strings, there
+from peaccel._utils.arrays import Array, ArrayT, like, namespace, replaced
+from peaccel._utils.ids import LARGEST_ID, Bools, Ids, Ints, SortedIds, are_strings, there
 from peaccel._utils.labels import plain
 
 __all__ = ["Exclusions"]
@@ -136,28 +135,21 @@ class Exclusions:
         """The same by rows counted from `start`, of so many rows."""
         return self.located(lambda ids: np.where((ids >= start) & (ids < start + count), ids - start, -1))
 
-    def has(self, queries: Array, rows: Array) -> Array:
+    def has(self, queries: ArrayT, rows: ArrayT) -> ArrayT:
         """Whether queries may not find rows, by arrays of one shape; of located exclusions."""
         size = int(self.ids.max(initial=0)) + 1
-        keys: Array = self._of_item() * size + self.ids
-        lists: Array = self.lists
-        if is_torch(rows):
-            torch: Any = sys.modules["torch"]
-            keys, lists = (torch.from_numpy(x).to(rows.device) for x in (keys, lists))
-        if not len(keys):
-            return rows != rows  # noqa: PLR0124  (none)
-        wanted = lists[queries] * size + rows
-        search = sys.modules["torch"].searchsorted if is_torch(rows) else np.searchsorted
-        near = search(keys, wanted).clip(max=len(keys) - 1)
-        return (keys[near] == wanted) & (rows >= 0) & (rows < size)
+        asked: Array = rows
+        keys, lists = like(asked, np.append(self._of_item() * size + self.ids, LARGEST_ID)), like(asked, self.lists)
+        wanted = lists[queries] * size + asked
+        near = namespace(asked).searchsorted(keys, wanted)
+        found: ArrayT = (keys[near] == wanted) & (asked >= 0) & (asked < size)
+        return found
 
-    def masked(self, candidates: Array) -> Array:
+    def masked(self, candidates: ArrayT) -> ArrayT:
         """Candidates [Q, K], with -1 in the place of those that a query may not find; of located exclusions."""
-        rows: Array = np.arange(len(self))[:, None]
-        if is_torch(candidates):
-            rows = sys.modules["torch"].from_numpy(rows).to(candidates.device)
-            return candidates.masked_fill(self.has(rows, candidates), -1)
-        return np.where(self.has(rows, candidates), -1, candidates)
+        queries = like(candidates, np.arange(len(self))[:, None])
+        masked: ArrayT = replaced(candidates, self.has(queries, candidates), -1)
+        return masked
 
     def count_lists(self) -> int:
         """How many different lists there are."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, ArrayT, Given, cast, like, namespace, on_host
+from peaccel._utils.arrays import ArrayT, Given, cast, like, namespace, on_host
 from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import Ints
 from peaccel.distributions import Distribution
@@ -21,12 +21,13 @@ from peaccel.retrieval.blocks import Block, BlockPlans, each_block, in_blocks, n
 from peaccel.retrieval.findable import ALL, HELD, Findable, Pairs
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
+from peaccel.retrieval.ranking import RankingAbove, above_of_score
+from peaccel.retrieval.searchable import Searchable, is_searchable
 from peaccel.scores import Score
 
 __all__ = [
     "MOST",
     "Pairs",
-    "RankingAbove",
     "checked_number",
     "checked_threshold",
     "listed",
@@ -39,66 +40,9 @@ TIMES = 8  # times as many in the next search of those that have more
 MOST = 10_000_000  # pairs that are returned unless more are asked for, which take 12 to 16 bytes each
 
 
-class _Listed(NamedTuple, Generic[ArrayT]):
-    offsets: ArrayT
-    ids: ArrayT
-    scores: ArrayT
-
-
-class RankingAbove(_Listed[ArrayT]):
-    """Items that reach a threshold, query after query (CSR), best first.
-
-    Attributes
-    ----------
-    offsets
-        int64 [Q + 1]: the items of query i stand from ``offsets[i]`` up to ``offsets[i + 1]``.
-    ids
-        int64 [M]; gallery rows (or external ids). Where external ids are strings, a numpy array of strings.
-    scores
-        [M]; ties go to the lower gallery row.
-    score
-        The `Score` that the scores are of.
-
-    Examples
-    --------
-    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
-    >>> found = pe.search_above(gallery[:2], gallery, -1.8)
-    >>> found.queries.tolist(), found.ids.tolist()
-    ([0, 0, 1], [0, 2, 1])
-    """
-
-    score: Score | None = None
-
-    @property
-    def queries(self) -> ArrayT:
-        """int64 [M]: the query of each item, so that with `ids` it names the pairs."""
-        counts = np.diff(on_host(self.offsets))
-        rows: ArrayT = like(self.offsets, np.repeat(np.arange(len(counts)), counts))
-        return rows
-
-    def under(self, ids: Array) -> RankingAbove[ArrayT]:
-        """The same items under other ids [M]."""
-        return _of_score(RankingAbove(self.offsets, ids, self.scores), self.score)
-
-    def of_different_ids(self) -> RankingAbove[ArrayT]:
-        """Each id once for each query, where it is best."""
-        of, ids = (on_host(x) for x in (self.queries, self.ids))
-        order = np.lexsort((ids, of))
-        first = (np.diff(ids[order], prepend=-1) != 0) | (np.diff(of[order], prepend=-1) != 0)
-        kept = np.sort(order[first])
-        offsets = np.searchsorted(of[kept], np.arange(len(self.offsets)))
-        columns = (x[like(x, kept)] for x in (self.ids, self.scores))
-        return _of_score(RankingAbove(like(self.offsets, offsets), *columns), self.score)
-
-
-def _of_score(found: RankingAbove[Any], score: Score | None) -> RankingAbove[Any]:
-    found.score = score
-    return found
-
-
 def search_above(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Searchable | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     threshold: float,
     score: str | Score | None = None,
     *,
@@ -111,7 +55,7 @@ def search_above(
     Parameters
     ----------
     queries, gallery
-        As in `search`: the gallery may be prepared, or come in blocks.
+        As in `search`: the gallery may be prepared, come in blocks, or have ids.
     threshold
         The least score that is found. Scores are higher where items are more similar: of a distance it is negative,
         such as -0.5 for ``neg_sq_l2``. A pair whose score is NaN is never found.
@@ -150,6 +94,8 @@ def search_above(
     """
     owner = "search_above"
     threshold, most = checked_threshold(owner, threshold, most)
+    if is_searchable(gallery):
+        return gallery.search_above(queries, threshold, score, allowed=allowed, exclude=exclude, most=most)
     if in_blocks(gallery):
         record, blocks = named_for_blocks(score, queries, gallery)
         plans = BlockPlans(queries, record)
@@ -249,4 +195,6 @@ def listed(
     ids, scores = (namespace(x[0]).concatenate(x) for x in zip(*(part[1:] for part in parts), strict=True))
     order = np.lexsort((on_host(ids), -on_host(scores), of)) if in_parts else np.argsort(of, kind="stable")
     offsets = np.append(0, np.bincount(of, minlength=queries).cumsum())
-    return _of_score(RankingAbove(like(scores, offsets), ids[like(ids, order)], scores[like(scores, order)]), score)
+    return above_of_score(
+        RankingAbove(like(scores, offsets), ids[like(ids, order)], scores[like(scores, order)]), score
+    )

@@ -24,6 +24,7 @@ from peaccel.retrieval.findable import ALL, Findable
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.retrieval.ranking import Ranking, merge, of_score
+from peaccel.retrieval.searchable import Searchable, is_searchable
 from peaccel.scores import Score, named
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def pairwise(
 
 def rescore(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Searchable | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     candidates: ArrayT | Given,
     score: str | Score | None = None,
 ) -> ArrayT:
@@ -129,7 +130,7 @@ def rescore(
     ----------
     queries, gallery
         Q and G items of one dim; queries are cast to the gallery's dtype. The gallery may come in blocks, as in
-        `search`.
+        `search`; a `FaissReranker`, `Gallery` or `ShardedGallery` has candidates under its ids.
     candidates
         Integers [Q, K]: rows of the gallery; -1 = none.
     score
@@ -157,6 +158,9 @@ def rescore(
     """
     if candidates is None:
         raise _without_candidates(score)
+    if is_searchable(gallery):
+        found: ArrayT = gallery.rescore(queries, candidates, score)
+        return found
     if in_blocks(gallery):
         return _rescore_blocks(queries, gallery, candidates, score)
     return plan(queries, gallery, score, detach=False, candidates=candidates).scores()
@@ -164,7 +168,7 @@ def rescore(
 
 def rerank(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Searchable,
     candidates: ArrayT | Given,
     k: int,
     score: str | Score | None = None,
@@ -176,7 +180,8 @@ def rerank(
     Parameters
     ----------
     queries, gallery
-        Q and G items of one dim; queries are cast to the gallery's dtype.
+        Q and G items of one dim; queries are cast to the gallery's dtype. A `FaissReranker`, `Gallery` or
+        `ShardedGallery` has candidates and results under its ids.
     candidates
         Integers [Q, K]: rows of the gallery; -1 = none.
     k
@@ -211,6 +216,8 @@ def rerank(
     """
     if candidates is None:
         raise _without_candidates(score)
+    if is_searchable(gallery):
+        return gallery.rerank(queries, candidates, k, score, exclude=exclude)
     if exclude is not None:
         owner = named(score, queries, gallery).name
         excluded = Findable.of(owner, None, exclude, len(queries), len(gallery)).excluded
@@ -234,7 +241,7 @@ def _looked_up(rows: Array, positions: Array) -> Array:
 
 def search(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Searchable | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     k: int,
     score: str | Score | None = None,
     *,
@@ -254,7 +261,8 @@ def search(
         through once for all queries; a thread asks for the next block while one is scored, so that two are in memory.
         Ids and scores equal a search of the whole, to the last bit; blocks of some ten thousand rows cost least. Of
         tensors each block is searched on its device, to which queries are copied, and may be prepared: a list of
-        prepared shards, one on each GPU, is searched by all of them at once.
+        prepared shards, one on each GPU, is searched by all of them at once. A `FaissReranker`, `Gallery` or
+        `ShardedGallery` is searched exactly, under its ids.
     k
         How many to return, >= 1; more than G pads.
     score
@@ -306,6 +314,8 @@ def search(
     >>> pe.search(queries, gallery, k=2, score="mls", exclude=[0, 1]).ids.tolist()
     [[2, 1], [2, 0]]
     """
+    if is_searchable(gallery):
+        return gallery.search(queries, k, score, shortlist=None, allowed=allowed, exclude=exclude, accept=accept)
     if in_blocks(gallery):
         return _search_blocks(queries, gallery, k, score, prune, allowed, exclude, accept)
     planned = plan(queries, gallery, score, detach=True)

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import Array, ArrayT, KindT, device_of, like, on_host
+from peaccel._utils.arrays import Array, ArrayT, KindT, device_of, full, like, on_host
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import Ids, are_strings, checked_ids, none_like
@@ -29,8 +29,8 @@ from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_feature
 from peaccel.retrieval.findable import Findable
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.retrieval.ranking import Ranking, best_of_each_id, of_score
-from peaccel.retrieval.search_above import MOST, RankingAbove, checked_threshold, listed, pairs_above
+from peaccel.retrieval.ranking import Ranking, RankingAbove, best_of_each_id, of_score
+from peaccel.retrieval.search_above import MOST, checked_threshold, listed, pairs_above
 from peaccel.scores import Score, named
 
 __all__ = ["FaissReranker"]
@@ -322,7 +322,8 @@ class FaissReranker(Generic[ArrayT]):
             proposed = self._indexed.proposed(vectors, shortlist, params, choice, k, excluded)
             found = self._best(planned, proposed if excluded is None else excluded.masked(proposed), k)
             if shortlist < k:  # also where all that are allowed were scored, and more could be returned
-                found.scores[:, shortlist:], found.ids[:, shortlist:] = -np.inf, none_like(found.ids)
+                found.scores[:, shortlist:] = -np.inf
+                found.ids[:, shortlist:] = full((), none_like(found.ids), found.ids)
         return found if accept is None else accept.select(found, labels=found.ids if shared else None)
 
     def _best(self, planned: Plan, rows: Array, k: int) -> Ranking[ArrayT]:

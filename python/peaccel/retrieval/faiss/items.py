@@ -223,7 +223,7 @@ class StoredItems:
             raise ValueError(f"FaissReranker: index returned id {unknown}, which ids lacks")
         return self._all_rows(labels) if self.share_ids else rows
 
-    def _all_rows(self, labels: Ints) -> Ints:
+    def _all_rows(self, labels: Ids) -> Ints:
         """The rows [Q, R] of all items that have these ids [Q, S]; -1 after the last of a query."""
         ascending, places = self._ascending()
         assert places is not None

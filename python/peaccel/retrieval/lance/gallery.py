@@ -29,7 +29,8 @@ from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded, encoded
 from peaccel.retrieval.lance.table import LanceTable
 from peaccel.retrieval.lance.version_rows import Part
-from peaccel.retrieval.search_above import MOST, RankingAbove, checked_threshold, listed
+from peaccel.retrieval.ranking import RankingAbove
+from peaccel.retrieval.search_above import MOST, checked_threshold, listed
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, named, spelled
 
