@@ -97,6 +97,10 @@ class Exclusions:
         """The items that a query may not find."""
         return self.ids[self.offsets[self.lists[query]] : self.offsets[self.lists[query] + 1]]
 
+    def under(self, ids: Ids) -> Exclusions:
+        """The same items under other ids [M]."""
+        return Exclusions(self.lists, self.offsets, ids)
+
     def require_like(self, owner: str, ids: Ids | None) -> None:
         """Refuse strings beside ids that are integers, or rows, and integers beside strings."""
         if len(self.ids) and are_strings(self.ids) != are_strings(ids):
