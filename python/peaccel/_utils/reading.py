@@ -54,7 +54,7 @@ def reading(path: object, at: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if str(error).startswith(f"{path}: ") or getattr(error, "filename", None):
+        if str(error).startswith(f"{path}: ") or (isinstance(error, OSError) and error.filename):
             raise
         if isinstance(error, ImportError):
             raise ImportError(f"{path}: {error}") from None
