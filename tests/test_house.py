@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import importlib
+import importlib.util
 import inspect
 import pathlib
 import re
@@ -55,6 +56,18 @@ def test_python_imports_go_down():
             if parts[0] == "peaccel" and parts[1] != own:
                 assert parts[1] in height, f"{path.relative_to(ROOT)} imports {module}, which is no module"
                 assert height[parts[1]] < height[own], f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_the_reproduction_is_a_user_and_imports_what_is_public():
+    """Of modules without an underscore, names of their `__all__`."""
+    for path in (ROOT / "reproduction").glob("*.py"):
+        for name in imports(path):
+            module, _, attribute = name.rpartition(".")
+            if name.startswith("peaccel."):
+                assert "._" not in name, f"{path.relative_to(ROOT)} imports {name}"
+                known = getattr(importlib.import_module(module), "__all__", ())
+                is_public = attribute in known or importlib.util.find_spec(name) is not None
+                assert is_public, f"{path.relative_to(ROOT)} imports {name}, which is not in __all__ of {module}"
 
 
 def imported_files(path, files):
@@ -234,7 +247,7 @@ def test_names_say_what_they_hold():
     words = re.findall(r"\w+", listed)
     assert "own" in words
     found = re.compile(rf"(^|_)({'|'.join(words)})(_|$)")
-    for path in {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py")}:
+    for path in {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").glob("*.py")}:
         names = {name for node in ast.walk(ast.parse(path.read_text())) for name in _names(node)}
         assert {name for name in names if found.search(name)} == set(), path.relative_to(ROOT)
 

@@ -16,6 +16,20 @@ from numpy.typing import NDArray
 
 from peaccel.data.corruption import Corruption, Pictures, window
 
+__all__ = [
+    "HIDDEN",
+    "PARTS",
+    "SIDE",
+    "WORDS",
+    "DigitsSettings",
+    "Source",
+    "Strips",
+    "captions",
+    "describes",
+    "load_scans",
+    "make",
+]
+
 Source = Literal["mnist", "digits8", "fashion"]
 PARTS = ("train", "validation", "gallery", "query")
 SIDE = 28

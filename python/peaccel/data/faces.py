@@ -21,6 +21,8 @@ __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
     """Read faces with one folder for each identity, as MS1M and its likes are unpacked.
 
+    Tested on files written in the published layout, not on MS1M's images.
+
     Parameters
     ----------
     root
@@ -81,6 +83,8 @@ def lfw(root: str | Path, view: Literal[1, 2] = 1) -> dict[str, Verification]:
 def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict[str, Verification]:
     """Read cross-pose LFW: images/ and pairs_CPLFW.txt, two lines "file label" for each pair.
 
+    Tested on files written in the published layout, not on the published list.
+
     Parameters
     ----------
     root
@@ -126,6 +130,8 @@ def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict
 @reader("ijbc", "evaluation")
 def ijbc(root: str | Path) -> dict[str, Templates]:
     """Read the 1:1 protocol of IJB-C: protocols/test1/{enroll_templates,verif_templates,match}.csv and images/.
+
+    Tested on files written in the published layout, not on IJB-C's protocol.
 
     Images are stored aligned, as images/<SUBJECT_ID>/<FILENAME with _ for />. Those that are not there (no face was
     found in them) are left out, as are templates without any image and matches of these.
