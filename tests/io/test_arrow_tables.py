@@ -426,7 +426,11 @@ def test_a_table_of_no_chunk_or_of_several_needs_no_pandas(rows):
     """Which pyarrow imports where it is asked for numpy's dtype of a column."""
     code = f"""
 import sys
-sys.modules["pandas"] = None
+class WithoutPandas:
+    def find_spec(name, *_):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, WithoutPandas)
 import numpy as np, pyarrow as pa, peaccel as pe
 d = pe.Normal(np.ones(({rows}, 3), np.float32), np.ones({rows}, np.float32))
 table = pe.io.to_arrow(d)
