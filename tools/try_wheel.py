@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 import host_cuda  # noqa: E402
 import requirements  # noqa: E402
 
-EXTRAS = ("core", "torch", "cli", "train", "all")
+EXTRAS = ("core", "torch", "cli", "gallery", "train", "all")
 """Extras that are tried; "core" is none."""
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import subprocess
 import sys
 import tracemalloc
 
@@ -419,22 +418,3 @@ def test_the_other_byte_order_is_turned():
     d = pe.Normal(MU.astype(">f4"), VAR.astype(">f4"))
     table = io.to_arrow(d, ids=np.arange(5).astype(">i8"))
     assert table.equals(io.to_arrow(pe.Normal(MU, VAR), ids=np.arange(5)))
-
-
-@pytest.mark.parametrize("rows", [0, 4])
-def test_a_table_of_no_chunk_or_of_several_needs_no_pandas(rows):
-    """Which pyarrow imports where it is asked for numpy's dtype of a column."""
-    code = f"""
-import sys
-class WithoutPandas:
-    def find_spec(name, *_):
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, WithoutPandas)
-import numpy as np, pyarrow as pa, peaccel as pe
-d = pe.Normal(np.ones(({rows}, 3), np.float32), np.ones({rows}, np.float32))
-table = pe.io.to_arrow(d)
-print(len(pe.io.from_arrow(pa.concat_tables([table[:{rows} // 2], table[{rows} // 2 :]]), mu="mu", var="var")))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == f"{rows}\n", done.stderr
