@@ -1,4 +1,4 @@
-"""Try an installed peaccel by what an extra promises: check_wheel.py core|torch|cuda|cli|gallery|train|all [--without-cuda]."""
+"""Try an installed peaccel by what an extra promises: check_wheel.py EXTRA [--without-cuda]."""
 
 import os
 import re
