@@ -159,9 +159,11 @@ def ijbc(root: str | Path) -> dict[str, Templates]:
         members += zip(*columns(protocol / name, TEMPLATE_ID=int, SUBJECT_ID=int, FILENAME=str), strict=True)
     matches = _numbers(protocol / "match.csv")
 
-    there = {f"{who}/{file}" for who in os.listdir(store) if (store / who).is_dir() for file in images_in(store / who)}
+    on_disk = {
+        f"{who}/{file}" for who in os.listdir(store) if (store / who).is_dir() for file in images_in(store / who)
+    }
     named = {(template, who, f"{who}/{file.replace('/', '_')}") for template, who, file in members}
-    kept = sorted(member for member in named if member[2] in there)
+    kept = sorted(member for member in named if member[2] in on_disk)
     if not kept:
         raise FileNotFoundError(f"{store}: holds none of the listed images, expected <subject>/<image>")
     listed = sorted({(name, who) for _, who, name in kept})
