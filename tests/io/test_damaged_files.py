@@ -176,7 +176,7 @@ def of_texts():
 
 
 def of_plda():
-    import test_io_plda as plda
+    import test_plda_files as plda
 
     from peaccel import io
 
