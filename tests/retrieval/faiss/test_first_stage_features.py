@@ -51,7 +51,7 @@ def test_features_are_exact_for_queries_of_the_references_variance(kinds, score,
 @pytest.mark.parametrize(
     ("kind", "score"),
     [
-        *((kind, "cosine") for kind in CLASSES),
+        *((kind, name) for kind in CLASSES for name in ("cosine", "inner_product")),
         *((kind, "neg_sq_l2") for kind in CLASSES),
         *((kind, "neg_expected_sq_l2") for kind in (*NORMALS, "vmf", "point")),
         *((kind, "expected_cosine") for kind in ("normal_isotropic", "vmf", "point")),
