@@ -216,6 +216,14 @@ mod tests {
     }
 
     #[test]
+    fn too_little_memory_in_a_worker_reaches_the_call() {
+        set_num_threads(3);
+        let list = |part| drop(memory::filled(part, if part == 5 { usize::MAX } else { 1 }));
+        let failed = memory::guarded(("search", "mls"), || for_each(0..10, &|| false, list));
+        assert!(matches!(failed, Err(Error::Memory(_))));
+    }
+
+    #[test]
     fn a_panic_in_a_worker_reaches_the_caller() {
         set_num_threads(3);
         let outcome = catch_unwind(|| for_each(0..10, &|| false, |i| assert!(i != 5, "five")));

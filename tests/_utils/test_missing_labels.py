@@ -100,7 +100,7 @@ MASKED = np.ma.masked_array([[0, 1], [1, 2], [0, 2]], [[0, 1], [0, 0], [0, 0]])
     ],
 )
 def test_masked_candidates_rankings_and_parameters_are_refused(call, name):
-    with pytest.raises(TypeError, match=rf"^{name} is a masked array, expected a plain one: what is masked would count$"):
+    with pytest.raises(TypeError, match=f"^{name} is a masked array, expected a plain one: what is masked would count"):
         call()
 
 

@@ -49,7 +49,7 @@ def calls():
 
 
 def tried(room, call):
-    """What becomes of a call that may take so many megabytes."""
+    """The outcome of a call that may take so many megabytes."""
     import resource
 
     before = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -73,7 +73,8 @@ if __name__ == "__main__":
 def test_too_little_memory_is_an_error_that_names_the_call():
     # An allocator that gives back what is freed: else later calls live on what earlier ones took.
     settings = {"PEACCEL_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
-    run = subprocess.run([sys.executable, __file__], env={**os.environ, **settings}, capture_output=True, text=True)
+    env = {**os.environ, **settings}
+    run = subprocess.run([sys.executable, __file__], env=env, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     for name, by, outcomes in json.loads(run.stdout):
         says = re.compile(rf"MemoryError: {by}: unable to allocate \d+ bytes")

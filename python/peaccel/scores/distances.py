@@ -89,8 +89,8 @@ inner_product = Score(
     "inner_product",
     """Inner product of the two means or directions.
 
-    ``mu1.mu2``: uncertainties do not enter, lengths do. Of an item with itself it is the squared length, so that another
-    item may score higher.
+    ``mu1.mu2``: uncertainties do not enter, lengths do. An item that is longer than the query may score higher than the
+    query itself.
 
     References
     ----------
