@@ -524,7 +524,7 @@ DATA = [
          "degrees": 45.0}, thrice),
     Row(transforms.eval_transform, {"normalisation": transforms.IMAGENET, "shorter": 30, "side": 24},
         {"normalisation": transforms.FACES, "shorter": 40, "side": 20}, thrice),
-    Row(transforms.face_transform, {}, {"side": 20, "flip": True}, thrice),
+    Row(transforms.face_transform, {}, {"side": 20, "flip": True, "normalisation": transforms.IMAGENET}, thrice),
 ]  # fmt: skip
 
 ROWS = [*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO, *HEADS, *LOSSES, *DATA]

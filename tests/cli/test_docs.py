@@ -39,6 +39,7 @@ SHOWN = {
     "peaccel train llr_nce --data folder --root photos/ --backbone resnet50 --weights resnet50.safetensors": (
         "resnet50.safetensors: "
     ),
+    "peaccel train pfe --data folder --root photos/ --backbone my_file.py:make --out runs/mine": "my_file.py: ",
     "peaccel train el_nivmf --data cub200 --root CUB_200_2011/ --backbone resnet50 --weights resnet50.pth "
     "--frozen-bn": ("resnet50.pth: "),
     "peaccel fit-head features.npy --labels labels.npy": "--match.epochs 1",

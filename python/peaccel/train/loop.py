@@ -28,7 +28,7 @@ from peaccel.train.interruption import DeferredInterrupt
 from peaccel.train.optim import optimizer_of, schedule_of
 from peaccel.train.progress import NullLogger, ProgressLogger
 
-__all__ = ["Options", "fit"]
+__all__ = ["Options", "fit", "learn", "statistics_kept"]
 
 STEPS, SECONDS = 32, 1.0
 """How many steps on a GPU are read together, or all of so long a time: who reads a loss waits for the device."""
@@ -263,7 +263,7 @@ class _Run:
         learn(everything, trained)
         dealt = np.stack(list(balanced(labels, trained.schedule, np.random.default_rng(_seed(at, 0)))))
         once = dealt.ravel()[np.sort(np.unique(dealt, return_index=True)[1])]  # no item counts twice
-        with torch.no_grad(), _statistics_kept(everything):
+        with torch.no_grad(), statistics_kept(everything):
             stage.start(
                 _batch(items, rows, labels, there)
                 for rows, items in deliver(
@@ -323,7 +323,7 @@ class _Run:
         # By the statistics of these items, as a training step has them: running ones lag behind for many steps. What is
         # dropped here is drawn aside, so that training goes on as if nobody had looked.
         aside = torch.random.fork_rng([device] if device.type == "cuda" else [])
-        with torch.no_grad(), _statistics_kept(everything), aside:
+        with torch.no_grad(), statistics_kept(everything), aside:
             d = self.training.model(move(take(data, torch.from_numpy(rows)), device))
         found = found | (signs(d.to("cpu"), labels[rows]) if isinstance(d, Distribution) else {})
         for about, sentence in found.items():
@@ -365,7 +365,7 @@ def learn(everything: nn.Module, stage: Stage) -> None:
 
 
 @contextmanager
-def _statistics_kept(everything: nn.Module) -> Iterator[None]:
+def statistics_kept(everything: nn.Module) -> Iterator[None]:
     """Let batch normalisation in training mode leave its running averages as they are."""
     moving: list[Any] = [x for x in everything.modules() if x.training and getattr(x, "track_running_stats", False)]
     for norm in moving:
