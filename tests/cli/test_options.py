@@ -33,7 +33,7 @@ from peaccel.cli.rerank import Rerank
 from peaccel.cli.search import Search
 from peaccel.data import COMPOSED, EVALUATED, READERS, TRAINED, read
 from peaccel.train import sources
-from peaccel.train.runs import DATA, Job, Run
+from peaccel.train.runs import BACKBONE, DATA, Job, Run
 from peaccel.train.tuning import SearchLimits
 
 KINDS = {
@@ -61,7 +61,7 @@ MEANINGS = {
     "above": "score is this at least",
     "accept": "pe.learn_then_test",
     "accumulate": "gradients",
-    "backbone": "timm",
+    "backbone": "timm|peaccel train",
     "begin": "start from",
     "calibration": "pe.calibrate_variance",
     "certainty": "How surely",
@@ -108,6 +108,7 @@ MEANINGS = {
     "weights": "backbone",
     "wrong": "[Tt]he target",
     "workers": "Processes that prepare",
+    "image_size": "in pixels",
     "ids": "ids",
     "k": "How many",
     "centre": "pe.fit_centre",
@@ -135,7 +136,10 @@ def options_of(command):
     """By name the type of each option, without None, and its help."""
     found = {}
     for kind in KINDS[command]:
-        told, hints = {**sentences(kind), **({"data": DATA} if kind is Run else {})}, get_type_hints(kind)
+        told, hints = (
+            {**sentences(kind), **({"data": DATA, "backbone": BACKBONE} if kind is Run else {})},
+            get_type_hints(kind),
+        )
         for f in fields(kind):
             choices = tuple(t for t in get_args(hints[f.name]) if t is not type(None)) or (hints[f.name],)
             found[f.name] = choices, " ".join(told[f.name].split())

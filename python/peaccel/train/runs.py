@@ -68,6 +68,12 @@ class Job(Options):
     threads: UpTo1024 = 0
     """Threads of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
 
+    def __post_init__(self) -> None:
+        """Take paths as text too."""
+        for name in ("out", "begin", "root", "weights"):
+            if (path := getattr(self, name, None)) is not None:
+                object.__setattr__(self, name, Path(path))
+
 
 DATA = (
     f"{' or '.join(DIGITS)}, numbers composed of real scans that come inside packages; or, with --root, "
