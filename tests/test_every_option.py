@@ -343,6 +343,8 @@ EVALUATION = [
         {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
     Row(pe.answers_to_check, {"found": QUALITY, "checked": {}, "wrong": 0.2, "budget": 40},
         {"checked": CHECKED, "wrong": 0.3, "budget": 41, "delta": 0.1, "groups": np.r_[0, :59], "seed": 1}),
+    Row(pe.compare, {"values": {"one": SURE, "other": QUALITY}},
+        {"values": {"one": SURE, "other": 2 * QUALITY}, "clusters": CLASSES, "seed": 1}),
     Row(pe.audit, {"d": MANY, "labels": OF_MANY}, {"score": "mls", "seed": 1}),
     Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),

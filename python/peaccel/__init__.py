@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from peaccel.evaluation.audit import GalleryAudit, audit
     from peaccel.evaluation.choose_score import ScoreChoice, choose_score
     from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_threshold
+    from peaccel.evaluation.compare import ModelComparison, compare
     from peaccel.evaluation.evaluate import evaluate
     from peaccel.evaluation.promise_monitor import PromiseMonitor, WatchedPromise
     from peaccel.evaluation.results import Evaluation
@@ -113,6 +114,7 @@ __all__ = [
     "GalleryAudit",
     "IsotonicProbability",
     "LogisticProbability",
+    "ModelComparison",
     "NonIsotropicVonMisesFisher",
     "Normal",
     "Plda",
@@ -140,6 +142,7 @@ __all__ = [
     "choose_score",
     "choose_threshold",
     "cluster",
+    "compare",
     "concat",
     "confidence",
     "conformal_sets",
@@ -207,6 +210,7 @@ _NAMES_OF = {
     "evaluation.audit": ("GalleryAudit", "audit"),
     "evaluation.choose_score": ("ScoreChoice", "choose_score"),
     "evaluation.choose_threshold": ("choose_pair_threshold", "choose_threshold"),
+    "evaluation.compare": ("ModelComparison", "compare"),
     "evaluation.evaluate": ("evaluate",),
     "evaluation.promise_monitor": ("PromiseMonitor", "WatchedPromise"),
     "evaluation.results": ("Evaluation",),

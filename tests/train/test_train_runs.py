@@ -187,6 +187,7 @@ def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
     folder = tmp_path / "a" / "b"
     assert {path.name for path in folder.iterdir()} == {
         "run.json", "log.jsonl", "state.safetensors", "best.safetensors", "model.safetensors", "result.json",
+        "queries.npz",
     }  # fmt: skip
     record = json.loads((folder / "run.json").read_text())
     assert record["versions"]["numpy"] == np.__version__ and record["settings"]["scale"]["epochs"] == 2

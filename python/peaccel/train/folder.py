@@ -12,7 +12,15 @@ from peaccel._utils.python_files import is_file, is_function
 
 __all__ = ["check_folder", "check_named", "withdrawn"]
 
-WRITTEN = ("run.json", "log.jsonl", "state.safetensors", "best.safetensors", "model.safetensors", "result.json")
+WRITTEN = (
+    "run.json",
+    "log.jsonl",
+    "state.safetensors",
+    "best.safetensors",
+    "model.safetensors",
+    "result.json",
+    "queries.npz",
+)
 
 
 def check_folder(out: Path, resume: bool, inputs: Iterable[Path | None] = ()) -> None:

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 import torch
 import tyro
 from accelerate import Accelerator
@@ -54,7 +55,7 @@ class Job(Options):
     """How a run is carried out, and where it goes."""
 
     out: Path = Path("runs/train")
-    """The folder that receives run.json, log.jsonl, checkpoints, model.safetensors and result.json."""
+    """The folder that receives run.json, log.jsonl, checkpoints, model.safetensors, result.json and queries.npz."""
     begin: Path | None = None
     """A model.safetensors or state.safetensors to start from: the backbone whole, and what else has the same names."""
     precision: Literal["no", "fp16", "bf16"] = "no"
@@ -251,13 +252,15 @@ def train(
         score = scored(method, training, d, held.labels)
         if main:
             save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
-        judged = judge(method, training, score, parts)
+        judged, by_query = judge(method, training, score, parts)
         reached = _validation(d, parts, score, judged, run)
     warnings += _signs_of_chance(judged)
     known: dict[str, Any] = {"method": name, "data": run.data, "seed": run.seed, "validation": reached}
     result = Result(**known, seconds=perf_counter() - start, warnings=warnings, **asdict(judged))
     if main:
         _write(run.out / "result.json", asdict(result))
+        with aside(run.out / "queries.npz", follow=False) as fresh:
+            np.savez(fresh, allow_pickle=False, **by_query)
     return result
 
 
