@@ -44,7 +44,7 @@ SHOWN = {
     "--frozen-bn": ("resnet50.pth: "),
     "peaccel calibrate-scores --pairs scored.csv --out match.json": "",
     "peaccel score-trials --embeddings e.npz --ids ids.npy --trial-list trials.txt --accept verify/accept.json "
-    "--match-probability match.json --out decided.csv": "e.npz: ",
+    "--match-probability match.json --out decided.csv": "trials.txt: ",
     "peaccel compare --runs pfe=runs/try llr_nce=runs/head --metric recall_at_1 --out models/": (
         "runs/try/queries.npz: "
     ),

@@ -26,7 +26,7 @@ __all__ = ["ScoreTrials", "main"]
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTrials(TrialFiles, NormFiles):
-    """Pairs by name, their score, what is applied to it, and output."""
+    """Pairs by name, their score, threshold and probability, and output."""
 
     embeddings: Path
     """Items of both sides, a file as 'peaccel search' takes it, in the order of --ids."""
