@@ -135,8 +135,8 @@ def judge(
 
 def _judged(part: str, found: Retrieved, of_severity: float | None) -> tuple[HeldOutMetrics, dict[str, NDArray[Any]]]:
     """The numbers of a part, and those of its queries."""
-    *numbers, by_query = found
-    return HeldOutMetrics(part, *numbers, uncertainty_and_severity=of_severity), by_query
+    numbers = found.recall_at_1, found.map_at_r, found.chance, found.queries
+    return HeldOutMetrics(part, *numbers, of_severity), found.by_query
 
 
 class _Means(nn.Module):
