@@ -200,7 +200,9 @@ def test_a_command_chooses_the_threshold_of_a_trial_list(folder, capsys):
     kept = io.read_fit("o/accept.json")
     known = {name: getattr(kept, name) for name in ("score", "normalisation", "dim", "applied")}
     assert kept == replace(found.accept, **known) and str(found) in out
-    assert known["score"] == "mls" and known["normalisation"].startswith("adaptive S-norm") and known["applied"] == "none"
+    assert (
+        known["score"] == "mls" and known["normalisation"].startswith("adaptive S-norm") and known["applied"] == "none"
+    )
     assert "peaccel score-trials --normalise adaptive --cohort cohort.npz --score mls --rule mean" in out
     assert run(capsys, f"{OF_TRIALS} --score llr:prior_var=1 --far 20%")[0] == 0
 

@@ -47,7 +47,7 @@ from peaccel.train.recipes import label, load_method, method_of
 from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_images, digest_of_items, remove_lines
 from peaccel.train.sources import Items, list_parts, open_items, side_of
 
-__all__ = ["Job", "Result", "Run", "Trained", "load", "resumed", "train"]
+__all__ = ["Job", "Result", "Run", "Trained", "load", "resumed", "train", "versions"]
 
 
 @dataclass(frozen=True, kw_only=True)
