@@ -353,6 +353,8 @@ EVALUATION = [
         {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
     Row(pe.answers_to_check, {"found": QUALITY, "checked": {}, "wrong": 0.2, "budget": 40},
         {"checked": CHECKED, "wrong": 0.3, "budget": 41, "delta": 0.1, "groups": np.r_[0, :59], "seed": 1}),
+    Row(pe.compare, {"values": {"one": SURE, "other": QUALITY}},
+        {"values": {"one": SURE, "other": 2 * QUALITY}, "clusters": CLASSES, "seed": 1}),
     Row(pe.audit, {"d": MANY, "labels": OF_MANY}, {"score": "mls", "seed": 1}),
     Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
@@ -535,7 +537,7 @@ DATA = [
          "degrees": 45.0}, thrice),
     Row(transforms.eval_transform, {"normalisation": transforms.IMAGENET, "shorter": 30, "side": 24},
         {"normalisation": transforms.FACES, "shorter": 40, "side": 20}, thrice),
-    Row(transforms.face_transform, {}, {"side": 20, "flip": True}, thrice),
+    Row(transforms.face_transform, {}, {"side": 20, "flip": True, "normalisation": transforms.IMAGENET}, thrice),
 ]  # fmt: skip
 
 ROWS = [*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO, *HEADS, *LOSSES, *DATA]
@@ -662,7 +664,7 @@ ELSEWHERE = {
                      *(f"Threshold.{check} {what}" for check in ("check", "check_score")
                        for what in ("normalisation", "dim", "applied"))),
                     "what is refused"),
-    **{f"{owner}{name} most": "tests/retrieval/test_above.py"
+    **{f"{owner}{name} most": "tests/retrieval/test_search_above.py"
        for owner in ("", "FaissReranker.", "Gallery.") for name in ("search_above", "duplicates")},
     **dict.fromkeys((*(f"FaissReranker.{name} score" for name in ("search", "search_above", "rerank", "rescore")),
                      "FaissReranker.remove skip_missing", "Gallery.remove skip_missing"),
@@ -671,18 +673,18 @@ ELSEWHERE = {
     "Threshold.select confidence": "tests/fits/test_learn_then_test.py",
     **dict.fromkeys(("Threshold.select labels", "Threshold.confidence_of labels"),
                     "tests/fits/test_answer_confidence.py"),
-    "Distribution.validate first_row": "tests/io/test_arrow.py",
+    "Distribution.validate first_row": "tests/io/test_arrow_tables.py",
     "write_ranking queries": "tests/cli/test_tables.py",
     "create weights": "tests/train/test_backbones.py",
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",
     **dict.fromkeys(("answer_confidence kind", "answer_confidence labels"), "tests/fits/test_answer_confidence.py"),
-    "read_plda before": "tests/io/test_io_plda.py",
+    "read_plda before": "tests/io/test_plda_files.py",
     **dict.fromkeys(("read_distribution skip_bad", "from_arrow skip_bad"), "tests/io/test_distribution_files.py"),
     "load method": "tests/cli/test_extend.py",
     "Distribution.cuda device": "tests/distributions/test_distributions.py",
     "train command": "tests/train/test_train_cli.py",
-    "FaissReranker.build recall": "tests/retrieval/faiss/test_first_stage_recall.py",
+    "FaissReranker.build recall": "tests/retrieval/faiss/test_faiss_reranker_recall.py",
     "reader use": "tests/cli/test_extend.py",
     **{f"{name} validate_args": OF_DISTRIBUTIONS for name in torch_distributions.__all__ if name != "unit_sphere"},
     **{f"{name}.rsample sample_shape": OF_DISTRIBUTIONS for name in ("VonMisesFisher", "NonIsotropicVonMisesFisher")},

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.numbers import as_numbers
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import (
@@ -31,7 +32,6 @@ from peaccel.evaluation.pair_rates import P_TARGET, pair_rates
 from peaccel.evaluation.results import Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.separation import SHARES, CountedAnswers, Separation, by_name, judged, learned
 from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
-from peaccel.metrics._numbers import as_numbers
 from peaccel.metrics._relation import Relation
 from peaccel.metrics.detection_cost import Costs
 from peaccel.metrics.verification import warn_if_reversed

@@ -21,8 +21,8 @@ from peaccel.evaluation.intervals import Interval
 from peaccel.evaluation.pair_rates import FEWEST
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.fits.reliability_curve import ReliabilityCurve
-from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
+from peaccel.metrics.open_set import bin_edges
 from peaccel.scores import Score
 
 __all__ = ["calibration", "choice", "retrievals", "sections", "tables"]

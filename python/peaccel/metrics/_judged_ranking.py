@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.exclusions import Exclusions
-from peaccel.metrics._numbers import as_array
+from peaccel._utils.numbers import array_of
 from peaccel.metrics._relation import Relation, as_relation
 from peaccel.metrics._ties import Ties
 
@@ -67,7 +67,7 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
     """
     owner = "without_self"
     found = as_ids(owner, ids)
-    array = found if values is None else as_array(owner, "values", values, "(N, K)")
+    array = found if values is None else array_of(owner, "values", values, "(N, K)")
     if array.shape != found.shape or not found.shape[1]:
         raise ValueError(f"{owner}: values has shape {array.shape}, expected (N, K) with K > 0 like ids, {found.shape}")
     shorter = np.empty((len(found), found.shape[1] - 1), array.dtype)
@@ -206,7 +206,7 @@ class JudgedRanking:
 
 def as_ids(owner: str, ids: ArrayLike) -> Array:
     """Ids as integers."""
-    found = as_array(owner, "ids", ids, "(Q, K)")
+    found = array_of(owner, "ids", ids, "(Q, K)")
     found = found if found.size else found.astype(np.int64)  # an empty list has no dtype
     if found.dtype.kind not in "iu":
         raise ValueError(f"{owner}: ids has dtype {found.dtype}, expected integers")
@@ -216,7 +216,7 @@ def as_ids(owner: str, ids: ArrayLike) -> Array:
 def _as_scored(owner: str, ranking: ScoredIds) -> tuple[Array, Array]:
     """Ids and scores of a ranking; what has a score of NaN was not found, and what was not found has none."""
     ids = as_ids(owner, ranking.ids)
-    scores = as_array(owner, "scores", ranking.scores, "(Q, K)")
+    scores = array_of(owner, "scores", ranking.scores, "(Q, K)")
     if scores.shape != ids.shape or scores.dtype.kind not in "fiu":
         raise ValueError(
             f"{owner}: scores has shape {scores.shape} and dtype {scores.dtype}, expected numbers {ids.shape} like ids"

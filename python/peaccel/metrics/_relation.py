@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.labels import alike
+from peaccel._utils.numbers import array_of, as_classes, as_numbers
 from peaccel._utils.suggestions import unknown
-from peaccel.metrics._numbers import as_array, as_classes, as_numbers
 
 __all__ = ["Labels", "Relation", "Relevance", "as_relation", "count_compared", "denied"]
 
@@ -189,7 +189,7 @@ class Relevance:
         """
         owner, leave_one_out = "Relevance.from_pairs", gallery is None
         items = queries if gallery is None else gallery
-        rows = as_array(owner, "pairs", pairs, "(M, 2)")
+        rows = array_of(owner, "pairs", pairs, "(M, 2)")
         if rows.shape[1] != 2 or rows.dtype.kind not in "iu":
             raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected integers (M, 2)")
         for side, column, count in (("queries", rows[:, 0], queries), ("gallery", rows[:, 1], items)):

@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host, quiet
 from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.numbers import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics._judged_ranking import JudgedRanking, ScoredIds
-from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics._relation import Relation
 
 __all__ = [

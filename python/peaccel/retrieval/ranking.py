@@ -20,6 +20,7 @@ from peaccel._utils.arrays import (
     like,
     namespace,
     on_host,
+    require_plain,
     require_same_kind,
 )
 from peaccel._utils.ids import LARGEST_ID, are_strings, none_like, there
@@ -258,6 +259,8 @@ def _require_alike(parts: list[Ranking]) -> None:
     for i, part in enumerate(parts):
         if not isinstance(part, Ranking):
             raise TypeError(f"merge: ranking {i} must be a Ranking, got {type(part).__name__}")
+        require_plain("merge", f"ranking {i}", part.scores)
+        require_plain("merge", f"ids of ranking {i}", part.ids)
         shape, first = tuple(part.scores.shape), parts[0].scores
         strings = are_strings(part.ids)
         if len(shape) != 2 or shape != tuple(part.ids.shape) or not (strings or dtype_name(part.ids) == "int64"):
