@@ -14,13 +14,14 @@ from pyarrow import parquet
 
 import peaccel as pe
 from peaccel import io
-from peaccel._utils import config, options
+from peaccel._utils import options
 from peaccel.cli import _training
 from peaccel.cli._embed_options import Embed
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.evaluate import Evaluate
 from peaccel.train import runs
 from reproduction import __main__ as reproduction
+from reproduction.files import read_toml
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -231,7 +232,7 @@ def test_commands_of_the_papers_have_options_that_there_are(monkeypatch, tmp_pat
         "-m": lambda words: options.parse(reproduction.Reproduce, "", "", words[1:]),
         "train": lambda words: _training.parse(None, "", "", words[0], words[1:], runs.Run()),
     }
-    items = config.read_mapping(Path(reproduction.__file__).parent / "papers.toml")["item"]
+    items = read_toml("papers.toml")["item"]
     lines = {tuple(words[1:]) for item in items if "command" in item for words in called(item["command"])}
     known = {words for words in lines if words[0] in parsed}
     assert {words[0] for words in known} >= {"embed", "train", "-m"}

@@ -44,6 +44,7 @@ __all__ = [
     "is_torch",
     "is_traced",
     "lies_adjacent",
+    "like",
     "namespace",
     "numpy_dtype",
     "on_host",
@@ -362,6 +363,11 @@ def repeated(row: Array, count: int) -> Array:
 def full(shape: tuple[int, ...], value: float | str | bytes, like: Array) -> Array:
     """An array of one value, of the kind, dtype and device of another."""
     return like.new_full(shape, value) if is_torch(like) else np.full(shape, value, like.dtype)
+
+
+def like(x: Array, values: np.ndarray[Any, Any]) -> Array:
+    """A numpy array of numbers as an array of x's kind and device."""
+    return sys.modules["torch"].from_numpy(values).to(x.device) if is_torch(x) else values
 
 
 def is_repeated(x: Array) -> bool:

@@ -21,6 +21,8 @@ VALIDATION_CAPTIONS = 5000  # how many captions of COCO PCME and PCME++ choose t
 def coco_captions(root: str | Path) -> dict[str, Captions]:
     """Read COCO captions in Karpathy's split, in either layout that is in circulation.
 
+    Tested on files written in the published layout, not on COCO's annotations.
+
     PCME's: annotations/captions_train2014.json and captions_val2014.json as published, with the annotations' ids in
     annotations/coco_{train,restval,dev,test}_ids.npy, and the images in train2014/ and val2014/. PCME++'s: precomp/
     with {train,dev,testall}_caps.txt (a caption on each line) and _ids.txt (an image on each line, of five captions or
@@ -50,6 +52,8 @@ def coco_captions(root: str | Path) -> dict[str, Captions]:
 @reader("conceptual-captions", "captions")
 def conceptual_captions(root: str | Path) -> dict[str, Captions]:
     """Read Conceptual Captions: lists of pairs, "caption<TAB>image" a line.
+
+    Tested on files written in the published layout, not on the published lists.
 
     Published are addresses, many of them dead. What is read is the same lists with the path of the image that was
     fetched, below `root`, for its address, and without the lines that could not be fetched.

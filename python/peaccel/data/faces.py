@@ -21,6 +21,8 @@ __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
     """Read faces with one folder for each identity, as MS1M and its likes are unpacked.
 
+    Tested on files written in the published layout, not on MS1M's images.
+
     Parameters
     ----------
     root
@@ -81,6 +83,8 @@ def lfw(root: str | Path, view: Literal[1, 2] = 1) -> dict[str, Verification]:
 def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict[str, Verification]:
     """Read cross-pose LFW: images/ and pairs_CPLFW.txt, two lines "file label" for each pair.
 
+    Tested on files written in the published layout, not on the published list.
+
     Parameters
     ----------
     root
@@ -127,6 +131,8 @@ def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict
 def ijbc(root: str | Path) -> dict[str, Templates]:
     """Read the 1:1 protocol of IJB-C: protocols/test1/{enroll_templates,verif_templates,match}.csv and images/.
 
+    Tested on files written in the published layout, not on IJB-C's protocol.
+
     Images are stored aligned, as images/<SUBJECT_ID>/<FILENAME with _ for />. Those that are not there (no face was
     found in them) are left out, as are templates without any image and matches of these.
 
@@ -153,9 +159,11 @@ def ijbc(root: str | Path) -> dict[str, Templates]:
         members += zip(*columns(protocol / name, TEMPLATE_ID=int, SUBJECT_ID=int, FILENAME=str), strict=True)
     matches = _numbers(protocol / "match.csv")
 
-    there = {f"{who}/{file}" for who in os.listdir(store) if (store / who).is_dir() for file in images_in(store / who)}
+    on_disk = {
+        f"{who}/{file}" for who in os.listdir(store) if (store / who).is_dir() for file in images_in(store / who)
+    }
     named = {(template, who, f"{who}/{file.replace('/', '_')}") for template, who, file in members}
-    kept = sorted(member for member in named if member[2] in there)
+    kept = sorted(member for member in named if member[2] in on_disk)
     if not kept:
         raise FileNotFoundError(f"{store}: holds none of the listed images, expected <subject>/<image>")
     listed = sorted({(name, who) for _, who, name in kept})

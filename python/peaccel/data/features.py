@@ -230,8 +230,8 @@ def _read(
         raise ValueError(f"{source}: {got}, expected numbers or strings ({len(values)},)")
     if found.dtype.kind == "f":
         if len(bad := np.flatnonzero(found != np.rint(found))):
-            held = f"labels holds {found[bad[0]]} in row {bad[0]}"
-            raise ValueError(f"{source}: {held}, expected whole numbers or strings")
+            got = f"labels holds {found[bad[0]]} in row {bad[0]}"
+            raise ValueError(f"{source}: {got}, expected whole numbers or strings")
         found = integers(found)
     return values, found
 

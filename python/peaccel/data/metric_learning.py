@@ -21,6 +21,8 @@ __all__ = ["cars196", "cub200", "image_folder", "in_shop", "sop"]
 def cub200(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read CUB200-2011: images.txt ("id path"), image_class_labels.txt ("id label") and images/.
 
+    Tested on files written in the published layout, not on the published images.
+
     Parameters
     ----------
     root
@@ -54,6 +56,8 @@ def cub200(root: str | Path, folds: int = 4) -> dict[str, Images]:
 def cars196(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read Cars196, in either layout that is in circulation.
 
+    Tested on files written in the published layout, not on the published lists.
+
     Stanford's own: devkit/cars_train_annos.mat, devkit/cars_test_annos_withlabels.mat (published apart from the
     devkit), cars_train/ and cars_test/. Kaggle's "by classes folder": names.csv, anno_train.csv, anno_test.csv and
     car_data/car_data/{train,test}/<class>/. Bounding boxes are ignored.
@@ -86,6 +90,8 @@ def cars196(root: str | Path, folds: int = 4) -> dict[str, Images]:
 def sop(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read Stanford Online Products: Ebay_train.txt and Ebay_test.txt ("image_id class_id super_class_id path").
 
+    Tested on files written in the published layout, not on the published lists.
+
     Parameters
     ----------
     root
@@ -115,6 +121,8 @@ def sop(root: str | Path, folds: int = 4) -> dict[str, Images]:
 @reader("in-shop")
 def in_shop(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read In-shop Clothes Retrieval: list_eval_partition.txt ("image_name item_id evaluation_status") and img/.
+
+    Tested on files written in the published layout, not on the published list.
 
     Parameters
     ----------

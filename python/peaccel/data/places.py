@@ -20,6 +20,8 @@ VALIDATION = ("cph", "sf")
 def msls(root: str | Path, parts: Sequence[str] = ("train", "validation")) -> dict[str, Places]:
     """Read MSLS: {train_val,test}/<city>/{query,database}/ with postprocessed.csv, raw.csv and images/<key>.jpg.
 
+    Tested on files written in the published layout, not on MSLS's lists.
+
     Panoramas are left out. Validation is of Copenhagen and San Francisco, training of the other cities of train_val,
     as many as are there.
 

@@ -44,7 +44,7 @@ from peaccel.train.recipes import label, load_method, method_of
 from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_images, digest_of_items, remove_lines
 from peaccel.train.sources import Items, open_items
 
-__all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
+__all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train", "versions"]
 
 
 @dataclass(frozen=True, kw_only=True)
