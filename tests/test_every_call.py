@@ -705,6 +705,12 @@ def answers_to_check(h):
     return pe.answers_to_check(h.floats(60 * h.n), {}, wrong=0.2, budget=30, groups=h.labels(60 * h.n, 60)).rows, None
 
 
+@of_record("compare", "ModelComparison")
+def compare_models(h):
+    values = {name: h.floats(6 * h.n) for name in ("one", "other")}
+    return pe.compare(values, h.labels(6 * h.n)), None
+
+
 @of_record("audit", "GalleryAudit")
 def audit(h):
     d = h.items(h.pick(CLASSES), 6 * h.n)

@@ -352,6 +352,8 @@ EVALUATION = [
         {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
     Row(pe.answers_to_check, {"found": QUALITY, "checked": {}, "wrong": 0.2, "budget": 40},
         {"checked": CHECKED, "wrong": 0.3, "budget": 41, "delta": 0.1, "groups": np.r_[0, :59], "seed": 1}),
+    Row(pe.compare, {"values": {"one": SURE, "other": QUALITY}},
+        {"values": {"one": SURE, "other": 2 * QUALITY}, "clusters": CLASSES, "seed": 1}),
     Row(pe.audit, {"d": MANY, "labels": OF_MANY}, {"score": "mls", "seed": 1}),
     Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
@@ -533,7 +535,7 @@ DATA = [
          "degrees": 45.0}, thrice),
     Row(transforms.eval_transform, {"normalisation": transforms.IMAGENET, "shorter": 30, "side": 24},
         {"normalisation": transforms.FACES, "shorter": 40, "side": 20}, thrice),
-    Row(transforms.face_transform, {}, {"side": 20, "flip": True}, thrice),
+    Row(transforms.face_transform, {}, {"side": 20, "flip": True, "normalisation": transforms.IMAGENET}, thrice),
 ]  # fmt: skip
 
 ROWS = [*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO, *HEADS, *LOSSES, *DATA]

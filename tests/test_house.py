@@ -1,6 +1,7 @@
 """The plan of the house: imports go down only, each tool is used in one place, generated files regenerate."""
 
 import ast
+import contextlib
 import graphlib
 import importlib
 import importlib.util
@@ -14,6 +15,7 @@ import pytest
 
 import peaccel as pe
 from peaccel import evaluation, methods
+from peaccel import train as pe_train
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "python" / "peaccel"
@@ -188,6 +190,7 @@ TESTED_IN = {
     "evaluation/test_choose_threshold": "promises threshold_pages threshold_results",
     "evaluation/test_evaluate": "columns evaluate_trials formatting results",
     "evaluation/test_promise_monitor": "evidence monitor_pages",
+    "evaluation/test_score_trials": "calibrate_scores",
     "evaluation/test_separation": "intervals",
     "fits/test_fit_match_probability": "reliability_curve",
     "fits/test_fit_prior": "fit_shift fit_vmf labelled_pairs",
@@ -220,10 +223,10 @@ TESTED_IN = {
     "test_every_method": "method parts points",
     "test_every_op": "autograd cpu definitions diag_scores dispatch dot_scores numpy",
     "test_every_score": "densities distances inputs",
-    "train/test_backbones": "backbone bn_inception clip_tower iresnet network pooling small_cnn timm_network weights",
+    "train/test_backbones": "backbone bn_inception clip_tower iresnet named_function network pooling small_cnn timm_network weights",
     "train/test_train": "batch_sampling embedding loop optim",
-    "train/test_train_cli": "fit_head training tune",
-    "train/test_train_runs": "folder interruption recipes resuming runs sources tuning",
+    "train/test_train_cli": "fit_head outline training tune",
+    "train/test_train_runs": "encoder folder interruption recipes resuming runs sources tuning",
 }
 
 
@@ -308,6 +311,25 @@ def test_a_subject_has_one_name_in_all_public_functions():
     used = {name for x in functions for name in _parameters(x)}
     assert {"alpha", "delta", "seed"} <= {name for name, _ in rows} <= used
     assert {f"{name}, expected {refused[name]}" for name in used & refused.keys()} == set()
+
+
+ROOMS = ("data", "evaluation", "hub", "io", "methods", "published", "train", "train.backbones")
+
+
+def test_every_public_path_is_text_or_path_like():
+    """Type checkers refuse what a path cannot do where a parameter may be text."""
+    found, places = {}, [pe, *(importlib.import_module(f"peaccel.{room}") for room in ROOMS)]
+    for thing in (getattr(place, name) for place in places for name in place.__all__):
+        calls = [f for key, f in vars(thing).items() if key[0] != "_"] if inspect.isclass(thing) else []
+        for call in filter(callable, [thing, *(getattr(f, "__func__", f) for f in calls)]):
+            with contextlib.suppress(ValueError, TypeError):  # without a signature
+                for each in inspect.signature(call).parameters.values():
+                    if re.search(r"\bPath\b", str(each.annotation)):
+                        found.setdefault(call.__qualname__, set()).add(each.name)
+    made = {"Gallery": {"derived"}, "Run": {"out", "begin", "root", "weights"}}
+    assert found == made  # of which the first is made by its `open` and `create`, and the second makes paths of text
+    run = pe_train.Run(out="a", begin="b", root="c", weights="d")
+    assert (run.out, run.begin, run.root, run.weights) == tuple(map(pathlib.Path, "abcd"))
 
 
 def test_names_say_what_they_hold():

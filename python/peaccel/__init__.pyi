@@ -27,6 +27,8 @@ from peaccel.evaluation.choose_score import ScoreChoice as ScoreChoice
 from peaccel.evaluation.choose_score import choose_score as choose_score
 from peaccel.evaluation.choose_threshold import choose_pair_threshold as choose_pair_threshold
 from peaccel.evaluation.choose_threshold import choose_threshold as choose_threshold
+from peaccel.evaluation.compare import ModelComparison as ModelComparison
+from peaccel.evaluation.compare import compare as compare
 from peaccel.evaluation.evaluate import evaluate as evaluate
 from peaccel.evaluation.promise_monitor import PromiseMonitor as PromiseMonitor
 from peaccel.evaluation.promise_monitor import WatchedPromise as WatchedPromise

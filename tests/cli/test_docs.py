@@ -40,8 +40,15 @@ SHOWN = {
     "peaccel train llr_nce --data folder --root photos/ --backbone resnet50 --weights resnet50.safetensors": (
         "resnet50.safetensors: "
     ),
+    "peaccel train pfe --data folder --root photos/ --backbone my_file.py:make --out runs/mine": "my_file.py: ",
     "peaccel train el_nivmf --data cub200 --root CUB_200_2011/ --backbone resnet50 --weights resnet50.pth "
     "--frozen-bn": ("resnet50.pth: "),
+    "peaccel calibrate-scores --pairs scored.csv --out match.json": "",
+    "peaccel score-trials --embeddings e.npz --ids ids.npy --trial-list trials.txt --accept verify/accept.json "
+    "--match-probability match.json --out decided.csv": "trials.txt: ",
+    "peaccel compare --runs pfe=runs/try llr_nce=runs/head --metric recall_at_1 --out models/": (
+        "runs/try/queries.npz: "
+    ),
     "peaccel fit-head features.npy --labels labels.npy": "--match.epochs 1",
     "peaccel fit-head features.npy --labels labels.npy --covariates seconds.npy snr.npy --out runs/sure": (
         "--match.epochs 1"

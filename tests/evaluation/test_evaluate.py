@@ -490,3 +490,10 @@ def test_rankings_that_end_among_items_of_one_score_are_counted():
         found = pe.evaluate(*given, "cosine")
     assert told[0].filename == __file__ and len(told) == 1
     assert found.scores[0].recall_at_1.value == pytest.approx(20 / 50)
+
+
+def test_a_score_that_is_named_twice_is_refused():
+    labels = np.repeat(np.arange(20), 4)
+    d = pe.Point(np.random.default_rng(0).normal(size=(80, 4)))
+    with pytest.raises(ValueError, match="evaluate: scores name cosine 2 times, expected each once"):
+        pe.evaluate(d, None, labels, scores=("cosine", "neg_sq_l2", "cosine"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel.data._listings import arrays, existing, fields, folder, integers, lines
 from peaccel.data.datasets import CaptionFeatures, Captions, reader
 
@@ -18,7 +19,7 @@ VALIDATION_CAPTIONS = 5000  # how many captions of COCO PCME and PCME++ choose t
 
 
 @reader("coco", "captions")
-def coco_captions(root: str | Path) -> dict[str, Captions]:
+def coco_captions(root: PathLike) -> dict[str, Captions]:
     """Read COCO captions in Karpathy's split, in either layout that is in circulation.
 
     Tested on files written in the published layout, not on COCO's annotations.
@@ -50,7 +51,7 @@ def coco_captions(root: str | Path) -> dict[str, Captions]:
 
 
 @reader("conceptual-captions", "captions")
-def conceptual_captions(root: str | Path) -> dict[str, Captions]:
+def conceptual_captions(root: PathLike) -> dict[str, Captions]:
     """Read Conceptual Captions: lists of pairs, "caption<TAB>image" a line.
 
     Tested on files written in the published layout, not on the published lists.
@@ -88,7 +89,7 @@ def conceptual_captions(root: str | Path) -> dict[str, Captions]:
 
 
 @reader("caption-features", "features")
-def caption_features(root: str | Path) -> dict[str, CaptionFeatures]:
+def caption_features(root: PathLike) -> dict[str, CaptionFeatures]:
     """Read features computed of images and captions.
 
     Parameters

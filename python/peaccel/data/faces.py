@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel.data._listings import by_class, columns, existing, fields, folder, images_in, integers, lines, table
 from peaccel.data.datasets import Images, Pairs, Templates, Verification, development, labelled, reader
 
@@ -18,7 +19,7 @@ __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 
 
 @reader("ms1m")
-def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
+def identities(root: PathLike, folds: int = 0) -> dict[str, Images]:
     """Read faces with one folder for each identity, as MS1M and its likes are unpacked.
 
     Tested on files written in the published layout, not on MS1M's images.
@@ -43,7 +44,7 @@ def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
 
 
 @reader("lfw")
-def lfw(root: str | Path, view: Literal[1, 2] = 1) -> dict[str, Verification]:
+def lfw(root: PathLike, view: Literal[1, 2] = 1) -> dict[str, Verification]:
     """Read Labeled Faces in the Wild: lfw-deepfunneled/<name>/<name>_0001.jpg and its lists.
 
     Parameters
@@ -80,7 +81,7 @@ def lfw(root: str | Path, view: Literal[1, 2] = 1) -> dict[str, Verification]:
 
 
 @reader("cplfw", "evaluation")
-def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict[str, Verification]:
+def cplfw(root: PathLike, test_identities: int = 2000, seed: int = 42) -> dict[str, Verification]:
     """Read cross-pose LFW: images/ and pairs_CPLFW.txt, two lines "file label" for each pair.
 
     Tested on files written in the published layout, not on the published list.
@@ -128,7 +129,7 @@ def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict
 
 
 @reader("ijbc", "evaluation")
-def ijbc(root: str | Path) -> dict[str, Templates]:
+def ijbc(root: PathLike) -> dict[str, Templates]:
     """Read the 1:1 protocol of IJB-C: protocols/test1/{enroll_templates,verif_templates,match}.csv and images/.
 
     Tested on files written in the published layout, not on IJB-C's protocol.

@@ -53,6 +53,9 @@ def as_scores(owner: str, named: str | Score | Sequence[str | Score] | None, kin
     found = [scores.get(score) for score in ([named] if isinstance(named, str | Score) else named)]
     if not found:
         raise ValueError(f"{owner}: scores is empty, expected at least one")
+    labels = [score.label for score in found]
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise ValueError(f"{owner}: scores name {twice[0]} {labels.count(twice[0])} times, expected each once")
     return found
 
 
