@@ -27,8 +27,8 @@ LAYERS = [layer.split() for layer in (
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
-    "error layout", "memory", "simd parallel", "view topk special rng rows", "coded_panels", "drivers panels codes", "kernels",
-    "cuda", "python",
+    "error layout", "memory", "simd parallel", "view topk special rng rows", "coded_panels", "drivers panels codes",
+    "kernels", "cuda", "python",
 )]  # fmt: skip
 
 
