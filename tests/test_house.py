@@ -223,9 +223,9 @@ TESTED_IN = {
     "test_every_method": "method parts points",
     "test_every_op": "autograd cpu definitions diag_scores dispatch dot_scores numpy",
     "test_every_score": "densities distances inputs",
-    "train/test_backbones": "backbone bn_inception clip_tower iresnet named_function network pooling small_cnn timm_network weights",
+    "train/test_backbones": "backbone bn_inception clip_tower iresnet network pooling small_cnn timm_network weights",
     "train/test_train": "batch_sampling embedding loop optim",
-    "train/test_train_cli": "fit_head outline training tune",
+    "train/test_train_cli": "fit_head named_function outline training tune",
     "train/test_train_runs": "encoder folder interruption recipes resuming runs sources tuning",
 }
 
