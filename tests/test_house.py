@@ -218,6 +218,7 @@ TESTED_IN = {
     "retrieval/lance/test_gallery": "commit_checksums item_tables mapped_rows seen_rows version_rows",
     "retrieval/ray/test_map_parts": "parquet_parts",
     "retrieval/ray/test_sharded_gallery": "gallery_parts",
+    "retrieval/test_exclude_same": "exclusions",
     "retrieval/test_normalise_scores": "adaptive_norm",
     "retrieval/test_retrieval": "plan prepared",
     "test_every_method": "method parts points",
