@@ -23,6 +23,7 @@ from peaccel.evaluation import verification_pairs
 from reproduction import frozen
 from reproduction.face_clusters import CLUSTERED, clustered
 from reproduction.figures import STYLE
+from reproduction.files import written
 from reproduction.lfw import (
     BLURS,
     CHIP,
@@ -468,7 +469,8 @@ def main() -> int:
                     lines.write(json.dumps(line, separators=(",", ":")) + "\n")
     for name, header, rows in tables():
         write(name, header, rows)
-    FIGURE.write_text(figure(), encoding="utf-8")
+    with written(FIGURE) as fresh:
+        fresh.write_text(figure(), encoding="utf-8")
     return 0
 
 

@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel._utils import report
     from peaccel.evaluation.threshold_pages import threshold_sections
 
-    report.write(page, "Choice of a threshold", threshold_sections(found))
+    report.write(page, "Choice of a threshold", threshold_sections(found), ["choose-threshold", *arguments])
     print(f"\n-> {page}")
     if found.centre is not None:
         io.write_fit(centre, found.centre)
@@ -126,10 +126,22 @@ def main(arguments: Sequence[str]) -> None:
 def _with_fits(task: ChooseThreshold, found: ThresholdChoice) -> Selection | FalseMatchLimit | Threshold:
     """The threshold that was found, which knows what was applied to the items."""
     assert found.accept is not None
-    if found.of_pairs:
-        return found.accept
     fits = task.applied()
+    if found.of_pairs:
+        return found.accept if task.embeddings is None else _of_trials(task, found.accept)
     return replace(found.accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
+
+
+def _of_trials(
+    task: ChooseThreshold, accept: Selection | FalseMatchLimit | Threshold
+) -> Selection | FalseMatchLimit | Threshold:
+    """A threshold of pairs, which knows the score and what was applied to the items."""
+    assert task.embeddings is not None
+    fits = task.applied()
+    d, score = fits.of_gallery(task.embeddings), _score(task)
+    norm = task.norm("choose-threshold", d[:2], fits, score)
+    label = "" if norm is None else norm.label
+    return replace(accept, score=score.fingerprint, normalisation=label, dim=d.dim, applied=str(fits))
 
 
 def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> ThresholdChoice:
@@ -141,7 +153,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
     if task.try_centre and (task.centre or task.plda or task.calibration):
         raise ValueError("--try-centre stands alone, found --centre, --plda or --calibration beside it")
     score = _score(task)
-    queries, gallery, labels = sides(task, "--pairs")
+    queries, gallery, labels, exclude = sides(task, "--pairs")
     others, classes = novel(task)
     return choose_threshold(
         queries,
@@ -151,6 +163,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
         **alphas,
         per=task.per,
         groups=None if task.groups is None else io.read_labels(task.groups),
+        exclude=exclude,
         delta=delta,
         novel=others,
         novel_labels=classes,
@@ -174,8 +187,11 @@ def _score(task: ChooseThreshold) -> Score:
 def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> ThresholdChoice:
     if "fpir" in alphas:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
-    if task.confidence != ChooseThreshold.confidence or task.try_centre or task.per or task.groups:
-        raise ValueError("--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list")
+    of_searches = {name: getattr(task, name) for name in ("try_centre", "per", "groups", "exclude_same")}
+    if beside := [name for name, value in of_searches.items() if value]:
+        raise ValueError(f"{dashed(beside)} is of searches, not of --pairs, --trial-list")
+    if task.confidence != ChooseThreshold.confidence:
+        raise ValueError("--confidence is of searches, not of --pairs, --trial-list")
     pairs, clusters = _scored_trials(task) if task.pairs is None else (_scored_pairs(task, task.pairs), None)
     return choose_pair_threshold(
         *pairs,
@@ -223,18 +239,23 @@ def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.in
 
 def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     """How the threshold is applied."""
-    if task.pairs is not None or task.trial_list is not None:
+    if task.trial_list is not None:
+        kept = [f.name for f in fields(NormFiles) if f.name != "skip_bad"] + ["score", "rule", "enrolment"]
+        flags = [word for name in kept if (x := getattr(task, name)) for word in (dashed([name]), str(x))]
+        return f"peaccel score-trials {shlex.join([*flags, '--accept', str(accept)])} --embeddings ... --out ..."
+    if task.pairs is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
     flags = [] if task.plda is not None else ["--score", task.score]
     for name in (f.name for f in fields(NormFiles) if f.name != "skip_bad"):
         if (value := getattr(task, name)) is not None:
             flags += [dashed([name]), str(value)]
     plain = found.confidence == "score" and found.centre is None and task.centre is None and task.cohort is None
-    if task.embeddings is not None and plain:
+    if task.embeddings is not None and plain and not task.exclude_same:
         line = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])
         return f"peaccel duplicates {line} --out ..."
     if found.centre is not None:
         flags += ["--centre", str(accept.with_name("centre.json"))]
+    flags += ["--exclude-same", *task.exclude_same] if task.exclude_same else []
     flags += ["--k", str(found.deepest), "--accept", str(accept), "--gallery", str(task.gallery or task.embeddings)]
     if found.accept is not None and found.accept.of_classes:
         flags += ["--gallery-labels", str(task.gallery_labels or task.labels)]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host
+from peaccel._utils.numbers import as_numbers, require_shares
 from peaccel._utils.seeds import SEEDS, as_integer
-from peaccel.distributions.checks import checked_numbers, require_shares
 from peaccel.evaluation.formatting import percent, six_digits
 from peaccel.evaluation.promises import per_cent
 from peaccel.fits.answer_confidence import RankedAnswers
@@ -160,7 +160,7 @@ def answers_to_check(
     require_shares(owner, wrong=wrong, delta=delta)
     seed = as_integer(owner, "seed", seed, *SEEDS)
     raw, known = of_ranking(owner, "found", found)
-    scores = checked_numbers(owner, "found", raw, above="no threshold accepts it")
+    scores = as_numbers(owner, "found", raw, above="no threshold accepts it")
     values = on_host(raw, owner, "found")
     one = np.arange(len(scores)) if groups is None else one_of_each(owner, "groups", groups, len(scores), seed)
     pilot = max(round(PILOT * budget), FEWEST)
