@@ -396,7 +396,9 @@ def tables() -> Iterator[Table]:
     once = every["whole"][0] | every["promised"][0]
     for part, columns in (("spoilt", SPOILT), ("threshold", PROMISED)):
         yield f"lfw_{part}", columns, [(k, *cells(v, columns[1:])) for k, v in starting(part, once).items()]
-    numbers = [(k, " ± ".join(f"{x:.2f}" for x in v)) for k, v in starting("number", once).items()]
+    numbers: list[tuple[str, ...]] = [
+        (k, " ± ".join(f"{x:.2f}" for x in v)) for k, v in starting("number", once).items()
+    ]
     yield "lfw_number", ("Of clean photographs", "%"), numbers
     runs = {part: [starting(part, run) for run in every["mixed"]] for part in MIXED}
     runs |= {"scores": every["scored"], "clusters": every["clustered"]}
