@@ -166,8 +166,7 @@ def choose_threshold(
     """
     owner = "choose_threshold"
     require_items(owner, queries=queries, gallery=gallery)
-    seed = as_integer(owner, "seed", seed, *SEEDS)
-    truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery), exclude)
+    seed, truth = as_integer(owner, "seed", seed, *SEEDS), as_truth(owner, labels, queries, gallery, exclude)
     named, asked = scores.get(score), _asked(owner, delta, (WRONG_ANSWERS, wrong), (FPIR, fpir))
     kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
