@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel._utils import report
     from peaccel.evaluation.threshold_pages import threshold_sections
 
-    report.write(page, "Choice of a threshold", threshold_sections(found))
+    report.write(page, "Choice of a threshold", threshold_sections(found), ["choose-threshold", *arguments])
     print(f"\n-> {page}")
     if found.centre is not None:
         io.write_fit(centre, found.centre)

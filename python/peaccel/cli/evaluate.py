@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = parse(Evaluate, "peaccel evaluate", __doc__, arguments)
     if (trials := task.read_trials("embeddings")) is not None:
-        _of_trials(task, trials)
+        _of_trials(task, trials, arguments)
         return
     if task.normalise is not None or task.cohort is not None:
         raise ValueError("--normalise and --cohort are of --trial-list, which is not there")
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str]) -> None:
         best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)
         both, pictures = (scores[0], scores[best]), (images, of_gallery)
         shown.append(retrievals(queries, gallery, truth, both, pictures, task.seed))
-    report.write(page, "Evaluation", shown)
+    report.write(page, "Evaluation", shown, ["evaluate", *arguments])
     print(f"\n-> {page}")
 
 
@@ -138,7 +138,7 @@ def _scores(task: Evaluate, kinds: tuple[str, str]) -> list[Score]:
     return as_scores("evaluate", named or None, kinds)
 
 
-def _of_trials(task: Evaluate, named: NamedTrials) -> None:
+def _of_trials(task: Evaluate, named: NamedTrials, arguments: Sequence[str]) -> None:
     """Verify a list of trials, and write its numbers and its page."""
     beside = [
         name for name in ("templates", "quality", "images", "gallery_images", "exclude_same") if getattr(task, name)
@@ -166,5 +166,7 @@ def _of_trials(task: Evaluate, named: NamedTrials) -> None:
     from peaccel._utils import report
     from peaccel.evaluation.pages import tables
 
-    report.write(page, "Evaluation", tables(found.tables(), (found.summary(),), explained(TrialResult)))
+    report.write(
+        page, "Evaluation", tables(found.tables(), (found.summary(),), explained(TrialResult)), ["evaluate", *arguments]
+    )
     print(f"\n-> {page}")

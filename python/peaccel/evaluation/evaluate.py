@@ -155,8 +155,7 @@ def evaluate(
     items = queries if gallery is None else gallery
     require_items("evaluate", queries=queries, gallery=gallery)
     seed, truth = as_integer("evaluate", "seed", seed, *SEEDS), as_truth("evaluate", labels, queries, gallery, exclude)
-    named = as_scores("evaluate", scores, (queries.kind, items.kind))
-    costs = Costs("evaluate", p_target)
+    named, costs = as_scores("evaluate", scores, (queries.kind, items.kind)), Costs("evaluate", p_target)
     depths = _depths(k, len(items) - truth.leave_one_out)
     qualities = None if quality is None else _qualities(quality, len(queries))
     wanted = _wanted(metrics, depths)
