@@ -198,7 +198,6 @@ TESTED_IN = {
     "io/test_damaged_files": "array_files stored_arrays",
     "io/test_fits": "records saved_fit states",
     "io/test_projects": "ensembles",
-    "retrieval/test_findable": "exclusions",
     "io/test_reading": "rankings read_enrolment read_ids read_labels read_trials scored_pairs text_columns",
     "losses/test_between": "score_distance",
     "losses/test_losses_classes": "bottleneck easy_margin margin regression spherical_confidence vmf",
