@@ -17,7 +17,7 @@ from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import Ids, are_strings, checked_ids, none_like
 from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_k, require_distribution
+from peaccel.distributions.checks import checked_candidates, checked_k, require_distribution
 from peaccel.fits.records import Threshold
 from peaccel.retrieval.duplicates import pairs_of_one_set
 from peaccel.retrieval.faiss import index as faiss_index
@@ -349,6 +349,11 @@ class FaissReranker(Generic[ArrayT]):
         every = np.tile(rows, (len(planned.inputs.mu1), 1))
         return self._best(planned, every if findable.excluded is None else findable.excluded.masked(every), k)
 
+    def _candidates(self, owner: str, queries: Distribution[ArrayT], candidates: ArrayLike) -> Array:
+        """The rows of candidates, on the device where the index returns its own."""
+        asked: Array = checked_candidates(owner, queries, candidates) if self._indexed.on_gpu else candidates
+        return self._items.rows_of_candidates(owner, asked, len(queries))
+
     def _findable(self, owner: str, allowed: ArrayLike | None, excluded: Exclusions | None) -> Findable:
         """The rows that may be found: of allowed items that are there."""
         items = self._items
@@ -386,7 +391,7 @@ class FaissReranker(Generic[ArrayT]):
         owner = "FaissReranker.rerank"
         planned = plan(queries, self._prepared, score or self.score, detach=True)
         excluded = self._items.excluded(owner, exclude, len(queries))
-        rows = self._items.rows_of_candidates(owner, candidates, len(queries))
+        rows = self._candidates(owner, queries, candidates)
         return self._best(planned, rows if excluded is None else excluded.masked(rows), checked_k(self.score.name, k))
 
     @_together
@@ -408,7 +413,8 @@ class FaissReranker(Generic[ArrayT]):
         owner = "FaissReranker.rescore"
         if self._items.share_ids:
             raise ValueError(f"{owner}: items share ids, expected one item an id, whose score it is")
-        rows = like(queries.mu, self._items.rows_of_candidates(owner, candidates, len(queries)))
+        rows = self._candidates(owner, queries, candidates)
+        rows = rows if self._indexed.on_gpu else like(queries.mu, rows)
         scores: ArrayT = plan(queries, self._prepared, score or self.score, detach=False, candidates=rows).scores()
         return scores
 
