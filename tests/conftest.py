@@ -191,11 +191,16 @@ def roundings(dim, dtype):
     return product, product + -(-dim // (4 * lanes)) + 2 + math.log2(lanes) + 3
 
 
+def of_products(name):
+    """Whether a score is one of inner products, not of squared distances."""
+    return "cosine" in name or name == "inner_product"
+
+
 def apart(name, q, g, dtype):
     """Tolerance [Q, G] of scores of all pairs, to other verbs': docs/numerics.md, and a formula's roundings."""
     product, distance = roundings(q.dim, dtype)
     size = np.asarray(expected(scored(name, q.kind), q, g, dtype)[1], np.float64)
-    return ((product if "cosine" in name else 16 * distance) / 2 + 8) * EPS[dtype] * size
+    return ((product if of_products(name) else 16 * distance) / 2 + 8) * EPS[dtype] * size
 
 
 def assert_ranking(ranking, expected, what=""):

@@ -326,6 +326,16 @@ def search_above(h):
     )
 
 
+@of_record("exclude_same", "Exclusions")
+def exclude_same(h):
+    queries, gallery = ({"person": h.labels(n), "camera": h.labels(n, 2)} for n in (h.n, h.m))
+    found = pe.exclude_same(queries, gallery)
+    return (found.counts, *(found.of_query(i) for i in range(h.n))), lambda: (
+        (same := np.all([queries[name][:, None] == gallery[name] for name in queries], 0)).sum(1),
+        *map(np.flatnonzero, same),
+    )
+
+
 @call("RankingAbove")
 def ranking_above(h):
     given = pe.RankingAbove(h.give(np.arange(h.n + 1)), h.ids(h.n, 9, 1), h.floats(h.n))

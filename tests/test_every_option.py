@@ -47,6 +47,7 @@ def normals(labels, seed=1):
 QUERIES, GALLERY, NOVEL = normals(Y), normals(Z, 2), normals(OTHERS, 3)
 IDS, OWN_IDS = (pe.search(d, GALLERY, 13, "mls").ids for d in (QUERIES, GALLERY))
 ISOTROPIC, DIRECTIONS, SPREAD, SCALED = (make(kind, G, DIM) for kind in ("normal_isotropic", "vmf", "nivmf", "scaled"))
+EVEN, NONE_ACCEPTED = np.arange(G) % 2 == 0, pe.FalseMatchLimit(9.0, alpha=0.1, delta=0.1, number=9, allowed=0)
 PAIRS = np.array([(0, 3), (1, 2), (5, 7), (2, 9), (4, 4), (13, 20), (7, 1)])
 RIGHT, QUALITY = RNG.random(60) < 0.6, RNG.normal(size=60)
 SURE = (RIGHT + RNG.normal(size=60)).round(1)
@@ -141,9 +142,13 @@ VERBS = [
     Row(pe.pairwise, SIDES, {"score": "cosine"}),
     Row(pe.paired, {"a": QUERIES, "b": GALLERY[:Q]}, {"score": "cosine"}),
     Row(pe.rescore, {**SIDES, "candidates": IDS}, {"score": "cosine"}),
-    Row(pe.rerank, {**SIDES, "candidates": IDS, "k": 3}, {"k": 2, "score": "cosine"}),
-    Row(pe.search, {**SIDES, "k": 3}, {"k": 2, "score": "cosine"}),
-    Row(pe.search_above, {**SIDES, "threshold": -9.0}, {"threshold": -8.0, "score": "neg_sq_l2"}),
+    Row(pe.rerank, {**SIDES, "candidates": IDS, "k": 3}, {"k": 2, "score": "cosine", "exclude": IDS[:, :1]}),
+    Row(pe.search, {**SIDES, "k": 3},
+        {"k": 2, "score": "cosine", "allowed": EVEN, "exclude": IDS[:, :1], "accept": NONE_ACCEPTED}),
+    Row(pe.search_above, {**SIDES, "threshold": -9.0},
+        {"threshold": -8.0, "score": "neg_sq_l2", "allowed": EVEN, "exclude": IDS[:, :1]}),
+    Row(pe.exclude_same, {"queries": {"class": Y}, "gallery": {"class": Z}}, {"ids": np.arange(G) + 50},
+        lambda exclude: [exclude.of_query(i) for i in range(Q)]),
     Row(pe.duplicates, {"items": GALLERY, "threshold": -9.0}, {"threshold": -8.0, "score": "neg_sq_l2"}),
     Row(pe.cluster, {"items": GALLERY, "threshold": -9.0},
         {"threshold": -8.0, "score": "neg_sq_l2", "floor": -9.5, "margin": 1.0,
@@ -240,14 +245,16 @@ SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=1)
 RERANKER = [
     Row(asked("search"), {"queries": QUERIES, "k": 5, "shortlist": 9}, {
         "k": 4, "shortlist": 2, "score": "cosine", "filter": "id < 20",
-        "params": faiss.SearchParametersIVF(nprobe=1)}, of=pe.Gallery.search),
+        "params": faiss.SearchParametersIVF(nprobe=1), "allowed": EVEN, "exclude": 2 * IDS[:, :1],
+        "accept": NONE_ACCEPTED}, of=pe.Gallery.search),
     Row(asked("search_above"), {"queries": QUERIES, "threshold": -9.0},
-        {"threshold": -8.0, "score": "cosine", "filter": "id < 20"}, of=pe.Gallery.search_above),
+        {"threshold": -8.0, "score": "cosine", "filter": "id < 20", "allowed": EVEN, "exclude": 2 * IDS[:, :1]},
+        of=pe.Gallery.search_above),
     Row(asked("duplicates"), {"threshold": -9.0}, {"threshold": -8.0, "score": "cosine"},
         of=pe.Gallery.duplicates),
     Row(asked("rescore"), {"queries": QUERIES, "candidates": 2 * IDS}, {"score": "cosine"}, of=pe.Gallery.rescore),
-    Row(asked("rerank"), {"queries": QUERIES, "candidates": 2 * IDS, "k": 5}, {"k": 4, "score": "cosine"},
-        of=pe.Gallery.rerank),
+    Row(asked("rerank"), {"queries": QUERIES, "candidates": 2 * IDS, "k": 5},
+        {"k": 4, "score": "cosine", "exclude": 2 * IDS[:, :1]}, of=pe.Gallery.rerank),
     Row(indexed, {"factory": "Flat", "first_stage": "surrogate"}, {
         "factory": "HNSW8", "first_stage": "cosine", "score": "llr:prior_var=1"}, of=pe.Gallery.build_index),
     Row(pe.FaissReranker, {"index": flat(), "gallery": GALLERY},
@@ -257,10 +264,12 @@ RERANKER = [
     Row(pe.FaissReranker.build, {"gallery": GALLERY, "factory": "Flat"},
         {"factory": "IVF5,Flat", "first_stage": "surrogate", "score": "cosine", "ids": np.arange(G) + 50}, found),
     Row(searched, {"build": "IVF5,Flat", "shortlist": 9},
-        {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": np.arange(G) % 2 == 0, "accept": ACCEPTED},
+        {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": EVEN, "exclude": IDS[:, :1], "accept": ACCEPTED},
         of=pe.FaissReranker.search),
     Row(pe.FaissReranker.build(GALLERY, "Flat").search_above, {"queries": QUERIES, "threshold": -9.0},
-        {"threshold": -8.0, "allowed": np.arange(G) % 2 == 0}, of=pe.FaissReranker.search_above),
+        {"threshold": -8.0, "allowed": EVEN, "exclude": IDS[:, :1]}, of=pe.FaissReranker.search_above),
+    Row(pe.FaissReranker.build(GALLERY, "Flat").rerank, {"queries": QUERIES, "candidates": IDS, "k": 3},
+        {"k": 2, "exclude": IDS[:, :1]}, of=pe.FaissReranker.rerank),
     Row(pe.FaissReranker.build(GALLERY, "Flat").duplicates, {"threshold": -9.0}, {"threshold": -8.0},
         of=pe.FaissReranker.duplicates),
     Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
@@ -311,7 +320,7 @@ CHECKED = dict.fromkeys(pe.answers_to_check(QUALITY, wrong=0.2, budget=40).rows.
 EVALUATION = [
     Row(pe.evaluate, {**SIDES, "labels": (Y, Z), "quality": QUALITY[:Q], "novel": NOVEL},
         {"scores": "mls", "k": 2, "metrics": {"own": metrics.average_precision_at_r}, "pairs": PAIRS, "seed": 1,
-         "p_target": 0.3, "quality": None, "novel": SPREAD_OUT, "novel_labels": OTHERS}),
+         "p_target": 0.3, "quality": None, "novel": SPREAD_OUT, "novel_labels": OTHERS, "exclude": IDS[:, 0]}),
     Row(pe.evaluate, {"queries": GALLERY, "gallery": None, "labels": Z, "quality": QUALITY[:G], "novel": NOVEL},
         {"scores": "mls", "k": 2, "pairs": PAIRS[[0, 1, 2, 3, 5, 6]], "novel": SPREAD_OUT, "seed": 1}),
     Row(evaluation.evaluate_templates, {"d": MANY, "templates": TEMPLATES, "labels": OF_MANY},
@@ -331,7 +340,8 @@ EVALUATION = [
     Row(pe.choose_threshold, {"queries": MANY[::2], "gallery": MANY[1::2], "labels": (OF_MANY[::2], OF_MANY[1::2]),
                               "novel": SPREAD_MANY, "wrong": 0.6},
         {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4,
-         "per": "query", "groups": OF_MANY[::2] % 9}),
+         "per": "query", "groups": OF_MANY[::2] % 9,
+         "exclude": pe.exclude_same({"template": TEMPLATES[::2]}, {"template": TEMPLATES[1::2]})}),
     Row(pe.choose_threshold, {"queries": MANY, "gallery": None, "labels": OF_MANY, "novel": SPREAD_MANY, "fpir": 0.3},
         {"fpir": 0.4, "novel": SPREAD_MANY[:8], "confidence": "margin", "try_centre": True,
          "cohort": pe.Normal(MANY.mu[:9] + 1, MANY.var[:9])}),
@@ -357,10 +367,11 @@ RANKED, AMONG = {"ids": IDS, "query_labels": Y, "gallery_labels": Z}, {"ids": OW
 SORTED = {"scores": SURE, "same": RIGHT}
 FOUND, MATES = -np.sort(RNG.random((Q, 5)), 1), RNG.random((Q, 5)) < 0.4
 METRICS = [
-    *(Row(f, AMONG, {"gallery_labels": Z})  # own rows are first
+    *(Row(f, AMONG, {"gallery_labels": Z, "exclude": OWN_IDS[:, 1]})  # own rows are first
       for f in (metrics.relevance, metrics.average_precision_at_r, metrics.map_at_r)),
-    *(Row(f, AMONG, {"gallery_labels": Z, "k": 5}) for f in (metrics.hit_at_k, metrics.recall_at_k)),
-    *(Row(f, AMONG | {"k": 6}, {"gallery_labels": Z, "k": 5})
+    *(Row(f, AMONG, {"gallery_labels": Z, "k": 5, "exclude": OWN_IDS[:, 1:4]})
+      for f in (metrics.hit_at_k, metrics.recall_at_k)),
+    *(Row(f, AMONG | {"k": 6}, {"gallery_labels": Z, "k": 5, "exclude": OWN_IDS[:, 1]})
       for f in (metrics.average_precision_at_k, metrics.map_at_k)),
     Row(metrics.hit_at_k, RANKED, {}),
     Row(metrics.without_self, {"ids": OWN_IDS}, {"values": OWN_IDS / 2}),
@@ -655,6 +666,9 @@ ELSEWHERE = {
                     "what is refused"),
     **{f"{owner}{name} most": "tests/retrieval/test_search_above.py"
        for owner in ("", "FaissReranker.", "Gallery.") for name in ("search_above", "duplicates")},
+    **dict.fromkeys((*(f"FaissReranker.{name} score" for name in ("search", "search_above", "rerank", "rescore")),
+                     "FaissReranker.remove skip_missing", "Gallery.remove skip_missing"),
+                    "tests/retrieval/test_searchable.py"),
     "cluster most": "tests/retrieval/test_cluster.py",
     "Threshold.select confidence": "tests/fits/test_learn_then_test.py",
     **dict.fromkeys(("Threshold.select labels", "Threshold.confidence_of labels"),

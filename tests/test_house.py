@@ -27,8 +27,8 @@ LAYERS = [layer.split() for layer in (
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
-    "error layout", "simd parallel", "view topk special rng rows", "coded_panels", "drivers panels codes", "kernels",
-    "cuda", "python",
+    "error layout", "memory", "simd parallel", "view topk special rng rows", "coded_panels", "drivers panels codes",
+    "kernels", "cuda", "python",
 )]  # fmt: skip
 
 
@@ -218,6 +218,7 @@ TESTED_IN = {
     "retrieval/lance/test_gallery": "commit_checksums item_tables mapped_rows seen_rows version_rows",
     "retrieval/ray/test_map_parts": "parquet_parts",
     "retrieval/ray/test_sharded_gallery": "gallery_parts",
+    "retrieval/test_exclude_same": "exclusions",
     "retrieval/test_normalise_scores": "adaptive_norm",
     "retrieval/test_retrieval": "plan prepared",
     "test_every_method": "method parts points",

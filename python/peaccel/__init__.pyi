@@ -1,6 +1,7 @@
 """The one list of the package's names: type checkers read it, and `__init__.py` imports by it."""
 
 from peaccel._core import CudaError as CudaError
+from peaccel._utils.exclusions import Exclusions as Exclusions
 from peaccel._utils.runtime import build_info as build_info
 from peaccel._utils.runtime import set_num_threads as set_num_threads
 from peaccel.distributions import Distribution as Distribution
@@ -61,6 +62,7 @@ from peaccel.ops import enable_torch as enable_torch
 from peaccel.retrieval.cluster import Clusters as Clusters
 from peaccel.retrieval.cluster import cluster as cluster
 from peaccel.retrieval.duplicates import duplicates as duplicates
+from peaccel.retrieval.exclude_same import exclude_same as exclude_same
 from peaccel.retrieval.faiss.faiss_reranker import FaissReranker as FaissReranker
 from peaccel.retrieval.faiss.first_stage_features import FirstStageReference as FirstStageReference
 from peaccel.retrieval.faiss.first_stage_features import first_stage_features as first_stage_features
@@ -70,8 +72,8 @@ from peaccel.retrieval.normalise_scores import normalise_scores as normalise_sco
 from peaccel.retrieval.prepared import Prepared as Prepared
 from peaccel.retrieval.prepared import prepare as prepare
 from peaccel.retrieval.ranking import Ranking as Ranking
+from peaccel.retrieval.ranking import RankingAbove as RankingAbove
 from peaccel.retrieval.ranking import merge as merge
-from peaccel.retrieval.search_above import RankingAbove as RankingAbove
 from peaccel.retrieval.search_above import search_above as search_above
 from peaccel.retrieval.verbs import paired as paired
 from peaccel.retrieval.verbs import pairwise as pairwise

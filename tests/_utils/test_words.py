@@ -58,7 +58,7 @@ def test_unknown_attributes_are_answered(owner, word, answer):
 
 SCORES = {
     **dict.fromkeys(("l2", "euclidean", "squared_euclidean", "sqeuclidean"), "did you mean 'neg_sq_l2'?"),
-    **dict.fromkeys(("ip", "dot", "inner_product"), "of rows of unit length peaccel.scores.cosine"),
+    **dict.fromkeys(("ip", "dot", "dot_product", "max_inner_product"), "did you mean 'inner_product'?"),
     "wasserstein": "did you mean 'neg_w2'?",
     "mutual_likelihood_score": "did you mean 'mls'?",
     "MLS": "did you mean 'mls'?",

@@ -1,5 +1,6 @@
 """`pe.PromiseMonitor` and `peaccel check-threshold`: alarms at their level, power, merged counts, files."""
 
+import csv
 import itertools
 import json
 import math
@@ -342,6 +343,15 @@ def files():
 def fill(path, word):
     lines = Path(path).read_text().splitlines()
     Path(path).write_text("\n".join([lines[0], *(line + word for line in lines[1:])]) + "\n")
+
+
+def test_ids_with_signs_of_their_own_are_quoted_in_audits(files, capsys):
+    ids = np.array([["a\rb", "c"], ['d,"e', "f"]] * 20)
+    io.write_ranking("odd.npz", (np.tile([2.0, 1.0], (40, 1)), ids))
+    code, _, err = run(capsys, f"{LINE} --reference reference.csv --ranking odd.npz --audits 40 --day 2026-01-05")
+    assert code == 0, err
+    with Path("watch/audits-2026-01-05.csv").open(newline="") as file:
+        assert [line["item"] for line in csv.DictReader(file)] == ids[:, 0].tolist()
 
 
 def test_a_threshold_is_watched_by_drawn_audits_and_traffic(files, capsys):

@@ -4,9 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import CLASSES, assert_ranking, build, every_score
+from conftest import CLASSES, assert_ranking, build, every_score, make, to_numpy
 
 import peaccel as pe
+from peaccel.retrieval.plan import plan
 
 SCORES = {
     "normal_isotropic": (
@@ -18,7 +19,7 @@ SCORES = {
         *("neg_kl", "neg_kl:direction=gallery_to_query", "neg_kl:direction=symmetric", *["neg_mahalanobis"] * 3),
     ),
     "vmf": ("mls", "llr", "ppk:rho=0.3", "neg_kl", "inclusion", "expected_cosine"),
-    "point": ("cosine", "neg_sq_l2", "norm_cosine:sides=query,mu=-0.1"),
+    "point": ("cosine", "inner_product", "neg_sq_l2", "norm_cosine:sides=query,mu=-0.1"),
     "scaled": ("scale_cosine:mu=0.1", "scale_cosine:mu=-0.3,sides=query"),
 }
 DIMS = (1, 2, 3, 5, 16, 33, 64, 128, 300)
@@ -50,6 +51,7 @@ UNDERFLOWING = {
     "normal_isotropic": ("neg_kl", "neg_w2"),
     "vmf": ("neg_kl", "expected_cosine"),
     "scaled": ("scale_cosine",),
+    "point": ("inner_product",),
 }
 
 
@@ -72,7 +74,7 @@ def test_scores_that_round_to_one_number_tie(kind, dtype, powers):
 
 OVERFLOWING = {
     "normal_isotropic": ("mls", "llr:prior_var=1", "ppk", "inclusion", "neg_kl", "neg_mahalanobis"),
-    "point": ("neg_sq_l2",),
+    "point": ("inner_product", "neg_sq_l2"),
 }
 
 
@@ -282,3 +284,21 @@ def test_diagonal_rows_that_differ_by_roundings_are_told_apart(prune, score):
         )
         found = pe.search(q, g, 5, score, prune=prune)
         assert_ranking(found, by_sorting(every_score(q, g, score), 5), f"D={dim}, means around {far}")
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_few_queries_read_a_prepared_gallery_of_diagonal_normals_as_it_lies(library, monkeypatch):
+    """More of them read its rows, means beside variances."""
+    q, g = (make("normal_diagonal", n, 8, n, library=library) for n in (6, 300))
+    prepared, seen = pe.prepare(g), []
+    kernels = plan(q, prepared, "mls", detach=True).kernels
+
+    def search(op, inputs, *rest):
+        seen.append(np.shares_memory(to_numpy(inputs.mu2), to_numpy(g.mu)))
+        return kernels.search(op, inputs, *rest)
+
+    monkeypatch.setattr("peaccel.retrieval.plan.kernels_of", lambda mu: kernels._replace(search=search))
+    for n, as_it_lies in ((1, True), (5, True), (6, False)):
+        assert_ranking(pe.search(q[:n], prepared, 4), pe.search(q[:n], g, 4))
+        assert seen == [as_it_lies, True]
+        seen.clear()

@@ -74,7 +74,7 @@ _PLACES = {
     "peaccel.scores.neg_mahalanobis": "mahalanobis",
     "peaccel.scores.llr": "log_likelihood_ratio likelihood_ratio",
     "peaccel.scores.cosine": "cos cosine_similarity cosine_distance",
-    "of rows of unit length peaccel.scores.cosine": "ip dot inner_product dot_product",
+    "peaccel.scores.inner_product": "ip dot dot_product max_inner_product mips",
     # training, data, files
     "mined= of peaccel.losses.Triplet": "miner miners hard_negatives hard_negative_mining semi_hard",
     "peaccel.losses.ScoreNCE": "infonce info_nce ntxent nt_xent supcon",

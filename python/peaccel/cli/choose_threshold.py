@@ -153,7 +153,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
     if task.try_centre and (task.centre or task.plda or task.calibration):
         raise ValueError("--try-centre stands alone, found --centre, --plda or --calibration beside it")
     score = _score(task)
-    queries, gallery, labels = sides(task, "--pairs")
+    queries, gallery, labels, exclude = sides(task, "--pairs")
     others, classes = novel(task)
     return choose_threshold(
         queries,
@@ -163,6 +163,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
         **alphas,
         per=task.per,
         groups=None if task.groups is None else io.read_labels(task.groups),
+        exclude=exclude,
         delta=delta,
         novel=others,
         novel_labels=classes,
@@ -186,8 +187,11 @@ def _score(task: ChooseThreshold) -> Score:
 def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> ThresholdChoice:
     if "fpir" in alphas:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
-    if task.confidence != ChooseThreshold.confidence or task.try_centre or task.per or task.groups:
-        raise ValueError("--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list")
+    of_searches = {name: getattr(task, name) for name in ("try_centre", "per", "groups", "exclude_same")}
+    if beside := [name for name, value in of_searches.items() if value]:
+        raise ValueError(f"{dashed(beside)} is of searches, not of --pairs, --trial-list")
+    if task.confidence != ChooseThreshold.confidence:
+        raise ValueError("--confidence is of searches, not of --pairs, --trial-list")
     pairs, clusters = _scored_trials(task) if task.pairs is None else (_scored_pairs(task, task.pairs), None)
     return choose_pair_threshold(
         *pairs,
@@ -246,11 +250,12 @@ def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
         if (value := getattr(task, name)) is not None:
             flags += [dashed([name]), str(value)]
     plain = found.confidence == "score" and found.centre is None and task.centre is None and task.cohort is None
-    if task.embeddings is not None and plain:
+    if task.embeddings is not None and plain and not task.exclude_same:
         line = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])
         return f"peaccel duplicates {line} --out ..."
     if found.centre is not None:
         flags += ["--centre", str(accept.with_name("centre.json"))]
+    flags += ["--exclude-same", *task.exclude_same] if task.exclude_same else []
     flags += ["--k", str(found.deepest), "--accept", str(accept), "--gallery", str(task.gallery or task.embeddings)]
     if found.accept is not None and found.accept.of_classes:
         flags += ["--gallery-labels", str(task.gallery_labels or task.labels)]

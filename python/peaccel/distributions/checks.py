@@ -121,7 +121,7 @@ def checked_k(owner: str, k: int, name: str = "k") -> int:
 
 def checked_candidates(owner: str, queries: Distribution, candidates: Array) -> Array:
     """The candidates as int64 [Q, K], of the kind of array of the queries."""
-    if not (isinstance(candidates, np.ndarray) or is_torch(candidates)):
+    if type(candidates) is not np.ndarray and not is_torch(candidates):
         try:
             candidates = array_from(owner, "candidates", candidates)
             candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype

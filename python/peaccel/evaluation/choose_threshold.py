@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, scores
 from peaccel._utils.arrays import bounded, on_host
+from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.numbers import as_flags, as_numbers, class_numbers, require_shares
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
@@ -64,6 +65,7 @@ def choose_threshold(
     fpir: float | None = None,
     per: Literal["class", "query"] | None = None,
     groups: ArrayLike | None = None,
+    exclude: ArrayLike | Exclusions | None = None,
     delta: float = 0.1,
     novel: Distribution | None = None,
     novel_labels: ArrayLike | None = None,
@@ -102,6 +104,8 @@ def choose_threshold(
     groups
         [Q] numbers or strings in place of the classes: queries of one group, such as a document or a day, depend on
         each other and count once.
+    exclude
+        The rows that each query may not find, as in `pe.evaluate`.
     delta
         In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
     novel
@@ -163,7 +167,7 @@ def choose_threshold(
     owner = "choose_threshold"
     require_items(owner, queries=queries, gallery=gallery)
     seed = as_integer(owner, "seed", seed, *SEEDS)
-    truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
+    truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery), exclude)
     named, asked = scores.get(score), _asked(owner, delta, (WRONG_ANSWERS, wrong), (FPIR, fpir))
     kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)

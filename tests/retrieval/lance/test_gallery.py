@@ -94,7 +94,9 @@ def test_a_gallery_answers_as_memory_does_after_every_change(tmp_path, kind, ids
     assert gallery.upsert(items[180:240], names[150:210]) == 30
     memory.put(items[180:240], names[150:210])
     memory.check()
-    assert gallery.remove(np.append(names[40:60], names[250:])) == 20
+    with pytest.raises(ValueError, match=rf"^Gallery.remove: ids hold {names[250]} in row 20, which no item has"):
+        gallery.remove(np.append(names[40:60], names[250:]))
+    assert gallery.remove(np.append(names[40:60], names[250:]), skip_missing=True) == 20
     for id in names[40:60].tolist():
         del memory.items[id]
     memory.check()
