@@ -93,7 +93,7 @@ def _labels(
     asked: NDArray[Any] | None,
     held: NDArray[Any] | None,
 ) -> Any:
-    """What is right, of the rows that were kept."""
+    """Right answers, of the rows that were kept."""
     if task.relevance is not None:
         pairs = array(task.relevance, "relevance")
         return Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))
