@@ -67,6 +67,14 @@ def _names(scores: str) -> list[str]:
     return names
 
 
+def _check_templates(task: Evaluate) -> None:
+    """Refuse templates without one set and its labels, or beside options of searches."""
+    if task.templates is not None and (task.embeddings is None or task.labels is None):
+        raise ValueError("--templates needs --embeddings and --labels")
+    if task.templates is not None and task.exclude_same:
+        raise ValueError("--exclude-same is of searches, found --templates")
+
+
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = parse(Evaluate, "peaccel evaluate", __doc__, arguments)
@@ -75,10 +83,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     if task.normalise is not None or task.cohort is not None:
         raise ValueError("--normalise and --cohort are of --trial-list, which is not there")
-    if task.templates is not None and (task.embeddings is None or task.labels is None):
-        raise ValueError("--templates needs --embeddings and --labels")
-    if task.templates is not None and task.exclude_same:
-        raise ValueError("--exclude-same is of searches, found --templates")
+    _check_templates(task)
     queries, gallery, labels, exclude = sides(task)
     numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
     scores = _scores(task, (queries.kind, (queries if gallery is None else gallery).kind))
