@@ -55,7 +55,7 @@ WAYS = (
     BY_LABELS[1],
     *(("queries", "gallery", "query_coords", "gallery_coords", "radius"), ("queries", "gallery", "relevance")),
 )
-"""The options that go together to say what is searched for, and what is right."""
+"""The options that go together to name the items that are searched and the right answers."""
 
 
 class SearchedSets(NamedTuple):
