@@ -46,7 +46,7 @@ def searches(kind="point"):
 def equal(found, expected):
     """Two records, to the last bit, but for what the first knows of its data."""
     assert type(found) is type(expected)
-    assert replace(found, of="answers", score="", dim=0, fitted_on="") == expected
+    assert replace(found, of="answers", score="", dim=0, gallery_size=0, fitted_on="") == expected
 
 
 # -- thresholds are the library's --------------------------------------------------------------------------------------
@@ -515,13 +515,13 @@ def test_a_threshold_of_a_margin_is_that_of_the_margins_of_a_search(kind):
     right = SIBLINGS[ranking.ids[:, 0]] == ASKED
     values = pe.answer_confidence(ranking, kind, SIBLINGS)
     expected = pe.learn_then_test(values, right, ASKED, 0.1)
-    assert replace(found.accept, confidence="score", score="", dim=0, fitted_on="") == expected
+    assert replace(found.accept, confidence="score", score="", dim=0, gallery_size=0, fitted_on="") == expected
     kept = found.accept(ranking, SIBLINGS)
     assert ((kept.ids[:, 0] >= 0) == expected(values)).all() and kept.ids.shape == (len(ASKED), 1)
     alone = ASKED >= 150
     limit = pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), fpir=0.1, confidence=kind).accept
     expected = pe.limit_false_matches(values[alone], 0.1, 0.1, ASKED[alone])
-    assert replace(limit, confidence="score", score="", dim=0, fitted_on="") == expected
+    assert replace(limit, confidence="score", score="", dim=0, gallery_size=0, fitted_on="") == expected
     apart = pe.choose_threshold(
         queries[~alone], gallery, (ASKED[~alone], SIBLINGS), fpir=0.1, confidence=kind, novel=queries[alone],
         novel_labels=ASKED[alone],

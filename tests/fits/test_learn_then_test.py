@@ -3,6 +3,7 @@
 import math
 import pickle
 import re
+import warnings
 
 import faiss
 import numpy as np
@@ -439,12 +440,14 @@ def test_rankings_know_their_score_on_every_way():
     rankings = [
         pe.rerank(queries, ITEMS, np.tile(np.arange(4), (60, 1)), 1, score),
         pe.search(queries, [ITEMS[:50], ITEMS[50:]], 1, score),
-        pe.merge([searched(score), searched(score)], 1, [0, 80]),
+        pe.merge([pe.search(queries, x, 1, score) for x in (ITEMS[:50], ITEMS[50:])], 1, [0, 50]),
+        accept(searched(score)),
         pe.FaissReranker(flat, ITEMS, score=score).search(queries, 1),
         pe.search(queries, pe.prepare(ITEMS, score), 1),
     ]
     for ranking in rankings:
         assert accept(ranking).ids.shape == (60, 1) and ranking.score == score
+        assert (ranking.dim, ranking.gallery_size) == (accept.dim, accept.gallery_size) == (6, 80)
     other = pe.scores.llr(prior_var=np.full(6, 2.5))
     assert str(other.label) == str(score.label) and other.fingerprint != score.fingerprint
     with pytest.raises(
@@ -452,7 +455,43 @@ def test_rankings_know_their_score_on_every_way():
     ):
         pe.FaissReranker(flat, ITEMS, score=other).search(queries, 1, accept=accept)
     assert score.fingerprint == pe.scores.llr(prior_var=torch.full((6,), 2.0)).fingerprint
-    assert pe.merge([searched(score), searched(other)], 1, [0, 80]).score is None
+    unlike = pe.merge([searched(score), searched(other)], 1, [0, 80])
+    assert (unlike.score, unlike.dim, unlike.gallery_size) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("accept", FITTED.values(), ids=FITTED)
+def test_a_threshold_found_on_a_ranking_refuses_items_of_another_dimension(accept):
+    few = pe.search(ITEMS[:60].truncate(4), ITEMS.truncate(4), 1, "ppk:rho=0.5")
+    norms = (pe.pairwise(*x, "ppk:rho=0.5") for x in ((ITEMS[:60], ITEMS), (ITEMS, ITEMS)))
+    normed = pe.normalise_scores(few, queries=next(norms), gallery=next(norms))
+    for ranking in (few, pe.merge([few], 1), normed):
+        with pytest.raises(ValueError, match=r"^accept: the threshold is of items of 6 dimensions, got 4$"):
+            accept(ranking)
+    accept(pe.merge([few, BEST], 1))  # of which nothing is known
+
+
+@pytest.mark.parametrize(
+    ("accept", "says"),
+    [
+        (FITTED["learn_then_test"], "it may accept more wrong answers: choose a threshold for this gallery"),
+        (FITTED["limit_false_matches"], "at most 10 % of searches without a mate, times the growth, return anything"),
+    ],
+    ids=FITTED,
+)
+def test_in_a_larger_gallery_the_caller_is_warned_once(accept, says):
+    def found(size):
+        return pe.search(ITEMS[:60], pe.concat([ITEMS, ITEMS[: size - 80]]), 1, "ppk:rho=0.5")
+
+    accept(found(100))
+    accept(searched("ppk:rho=0.5"))
+    with pytest.warns(UserWarning, match="^accept: the gallery has more than 1.25 times the 80 items") as warned:
+        accept(found(101))
+    assert warned[0].filename == __file__ and says in str(warned[0].message)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        for size in (110, 120):
+            accept(found(size))
+    assert len(warned) == 1
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def choose_threshold(
     chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
     judged = chosen.judged.part(~some, ~some_others) if apart else chosen.judged
     about = _about(queries, gallery, named, judged, grouping, novel is not None, chosen.norm)
-    terms = chosen.terms(named, queries.dim, about)
+    terms = chosen.terms(named, queries.dim, truth.gallery, about)
     set_apart = f"{some.sum()} queries of {len(np.unique(units[some]))} other {grouping}" if apart else ""
     return replace(
         _chosen(owner, judged, (WRONG_ANSWERS, FPIR), asked, pers, delta, seed, terms, novel is not None),

@@ -57,7 +57,7 @@ class Candidate:
         """The confidence, and whether items are centred."""
         return self.confidence if self.centre is None else f"{self.confidence} (centred)"
 
-    def terms(self, score: Score, dim: int, fitted_on: str) -> Threshold:
+    def terms(self, score: Score, dim: int, gallery_size: int, fitted_on: str) -> Threshold:
         """A threshold's terms: what it must be applied to."""
         return Threshold(
             score=score.fingerprint,
@@ -65,6 +65,7 @@ class Candidate:
             confidence=self.confidence,
             weights=self.weights,
             dim=dim,
+            gallery_size=gallery_size,
             applied="" if self.centre is None else fingerprint(self.centre),
             fitted_on=fitted_on,
             threshold=np.inf,

@@ -172,7 +172,10 @@ def normalise_scores(
             mean, deviation = mean[ids], deviation[ids]  # what padding finds does not change -inf
         terms.append((x - mean) / deviation)
     normed = cast(sum(terms) / len(terms), compute_dtype(values))
-    return normed if ids is None else of_score(Ranking(*best_first(normed, ids, by_row=True)), of, norm)
+    if not isinstance(scores, Ranking):
+        return normed
+    found = Ranking(*best_first(normed, ids, by_row=True))
+    return of_score(found, of, norm, dim=scores.dim, gallery_size=scores.gallery_size)
 
 
 def norm_by(norm: str, cohort: Distribution, nearest: int) -> str:

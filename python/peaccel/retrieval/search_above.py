@@ -62,6 +62,8 @@ class RankingAbove(_Listed[ArrayT]):
         [M]; ties go to the lower gallery row.
     score
         The `Score` that the scores are of.
+    dim
+        Dimensions of the items; 0 where they are not known.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class RankingAbove(_Listed[ArrayT]):
     """
 
     score: Score | None = None
+    dim: int = 0
 
     @property
     def queries(self) -> ArrayT:
@@ -82,7 +85,7 @@ class RankingAbove(_Listed[ArrayT]):
 
     def under(self, ids: Array) -> RankingAbove[ArrayT]:
         """The same items under other ids [M]."""
-        return _of_score(RankingAbove(self.offsets, ids, self.scores), self.score)
+        return _of_score(RankingAbove(self.offsets, ids, self.scores), self.score, self.dim)
 
     def of_different_ids(self) -> RankingAbove[ArrayT]:
         """Each id once for each query, where it is best."""
@@ -92,11 +95,11 @@ class RankingAbove(_Listed[ArrayT]):
         kept = np.sort(order[first])
         offsets = np.searchsorted(of[kept], np.arange(len(self.offsets)))
         columns = (x[like(x, kept)] for x in (self.ids, self.scores))
-        return _of_score(RankingAbove(like(self.offsets, offsets), *columns), self.score)
+        return _of_score(RankingAbove(like(self.offsets, offsets), *columns), self.score, self.dim)
 
 
-def _of_score(found: RankingAbove[Any], score: Score | None) -> RankingAbove[Any]:
-    found.score = score
+def _of_score(found: RankingAbove[Any], score: Score | None, dim: int) -> RankingAbove[Any]:
+    found.score, found.dim = score, dim
     return found
 
 
@@ -153,9 +156,11 @@ def search_above(
     if in_blocks(gallery):
         record, blocks = named_for_blocks(score, queries, gallery)
         plans = BlockPlans(queries, record)
-        return listed(owner, _of_blocks(plans, blocks, threshold), len(queries), most, plans.score, in_parts=True)
+        return listed(
+            owner, _of_blocks(plans, blocks, threshold), len(queries), most, plans.score, queries.dim, in_parts=True
+        )
     planned = plan(queries, gallery, score, detach=True)
-    return listed(owner, pairs_above(planned, threshold), len(queries), most, planned.score)
+    return listed(owner, pairs_above(planned, threshold), len(queries), most, planned.score, queries.dim)
 
 
 def checked_threshold(owner: str, threshold: float, most: int) -> tuple[float, int]:
@@ -231,7 +236,7 @@ def _of_blocks(plans: BlockPlans, blocks: Iterable[Block], threshold: float) -> 
 
 
 def listed(
-    owner: str, pairs: Iterable[Pairs], queries: int, most: int, score: Score, *, in_parts: bool = False
+    owner: str, pairs: Iterable[Pairs], queries: int, most: int, score: Score, dim: int, *, in_parts: bool = False
 ) -> RankingAbove[Any]:
     """The pairs of so many queries in their order: by query, best first, ties by the lower id.
 
@@ -249,7 +254,8 @@ def listed(
     ids, scores = (namespace(x[0]).concatenate(x) for x in zip(*(part[1:] for part in parts), strict=True))
     order = np.lexsort((on_host(ids), -on_host(scores), of)) if in_parts else np.argsort(of, kind="stable")
     offsets = np.append(0, np.bincount(of, minlength=queries).cumsum())
-    return _of_score(RankingAbove(like(scores, offsets), ids[like(ids, order)], scores[like(scores, order)]), score)
+    found = RankingAbove(like(scores, offsets), ids[like(ids, order)], scores[like(scores, order)])
+    return _of_score(found, score, dim)
 
 
 def like(x: Array, values: np.ndarray[Any, Any]) -> Array:

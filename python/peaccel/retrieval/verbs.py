@@ -21,7 +21,7 @@ from peaccel.distributions.checks import checked_k
 from peaccel.retrieval.blocks import Block, BlockPlans, ListedRows, each_block, in_blocks, named_for_blocks
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.retrieval.ranking import Ranking, merge, of_score
+from peaccel.retrieval.ranking import Ranking, known_as, merge, of_score
 from peaccel.scores import Score, named
 
 __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
@@ -204,7 +204,8 @@ def rerank(
         raise _without_candidates(score)
     planned = plan(queries, gallery, score, detach=True, candidates=candidates)
     scores, ids = planned.best(planned.candidates, checked_k(planned.score.name, k))
-    return of_score(Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids)), planned.score)
+    found = Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids))
+    return of_score(found, planned.score, dim=queries.dim, gallery_size=len(gallery))
 
 
 def _without_candidates(score: str | Score | None) -> TypeError:
@@ -278,17 +279,17 @@ def search(
     planned = plan(queries, gallery, score, detach=True)
     if prune not in PRUNE:
         raise _unknown_prune(planned.score, prune)
-    return _searched(planned, checked_k(planned.score.name, k), prune)
+    return _searched(planned, queries.dim, checked_k(planned.score.name, k), prune)
 
 
 def _unknown_prune(score: Score, prune: str) -> ValueError:
     return ValueError(f"{score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
 
 
-def _searched(planned: Plan, k: int, prune: str) -> Ranking:
+def _searched(planned: Plan, dim: int, k: int, prune: str) -> Ranking:
     """The best k of all rows."""
     scores, ids, scored = planned.best_of_all(k, prune)
-    ranking = of_score(Ranking(scores, ids), planned.score)
+    ranking = of_score(Ranking(scores, ids), planned.score, dim=dim, gallery_size=len(planned.inputs.mu2))
     if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
     return ranking
@@ -311,8 +312,9 @@ def _search_blocks(
     with each_block(plans.score.name, blocks) as read:
         for first_row, block in read:
             added = len(block)
-            found = _searched(plans.of(first_row, plans.admitted(first_row, block)), min(k, max(added, 1)), prune)
-            part = of_score(Ranking(*map(plans.returned, found)), plans.score)
+            planned = plans.of(first_row, plans.admitted(first_row, block))
+            found = _searched(planned, queries.dim, min(k, max(added, 1)), prune)
+            part = known_as(Ranking(*map(plans.returned, found)), found)
             del block
             best = merge([part], k, [first_row]) if best is None else merge([best, part], k, [0, first_row])
             size = first_row + added

@@ -316,7 +316,9 @@ class FaissReranker(Generic[ArrayT]):
         if shortlist < k:  # also where all that are allowed were scored, and more could be returned
             scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
         ids = self._items.ids_of_rows(rows)
-        found = of_score(best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids), planned.score)
+        found = best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids)
+        size = len(self._items) - self._items.removed
+        found = of_score(found, planned.score, dim=queries.dim, gallery_size=size)
         return found if accept is None else accept.select(found, labels=found.ids if shared else None)
 
     @_together
@@ -361,7 +363,7 @@ class FaissReranker(Generic[ArrayT]):
         rows = None
         if isinstance(items, StoredItems) and (allowed is not None or items.removed):
             rows = np.flatnonzero(items.live) if allowed is None else items.rows_allowed(owner, allowed)
-        found = listed(owner, pairs_above(planned, threshold, rows), len(queries), most, planned.score)
+        found = listed(owner, pairs_above(planned, threshold, rows), len(queries), most, planned.score, queries.dim)
         found = found.under(items.ids_of_rows(found.ids))
         return found.of_different_ids() if items.share_ids else found
 
@@ -388,7 +390,7 @@ class FaissReranker(Generic[ArrayT]):
         owner, items, ids = "FaissReranker.duplicates", self._items.present, self._items.ids
         threshold, most = checked_threshold(owner, threshold, most)
         planned = plan(items, items, self.score, detach=True)
-        found = listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score)
+        found = listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score, items.dim)
         named = ids[on_host(found.ids)]
         return found.under(named if are_strings(named) else like(found.ids, named))
 

@@ -547,7 +547,7 @@ class ShardedGallery:
         scores, places = merge(rankings, k)
         ranking = ShardedRanking(scores, names[places])
         ranking.missing = missing
-        return of_score(ranking, self.score)
+        return of_score(ranking, self.score, dim=self._like.dim, gallery_size=len(self))
 
 
 def _require_positive(name: str, value: float) -> None:
