@@ -1190,7 +1190,8 @@ ELSEWHERE = {
     "metrics.OpenSetPoint": "what an OpenSet returns",
     **dict.fromkeys((f"evaluation.{name}" for name in (
         *("ConfidenceResult", "Interval", "OpenSetResult", "RankedScore", "ScoreResult", "TemplateEvaluation"),
-        *("TemplateResult", "ThresholdResult", "TrialEvaluation", "TrialResult"))), "records of results"),
+        *("TemplateResult", "ThresholdResult", "ThresholdWithin", "TrialEvaluation", "TrialResult"))),
+        "records of results"),
     "io.ScoredPairs": "what read_scored_pairs returns",
     "io.Trials": "what read_trials returns",
     "score_trials": "tests/evaluation/test_score_trials.py: of distributions alone",

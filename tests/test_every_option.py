@@ -287,7 +287,7 @@ MEASURES = [
     Row(pe.fit_match_probability, {"scores": SURE, "labels": RIGHT}, {"method": "isotonic"}),
     Row(pe.reliability_curve, {"probabilities": PROBABILITY, "labels": RIGHT}, {"bins": 4}),
     Row(pe.learn_then_test, {"confidence": RIGHT + SURE / 4, "correct": RIGHT, "classes": np.arange(60), "alpha": 0.2},
-        {"alpha": 0.3, "delta": 0.5, "classes": CLASSES}),
+        {"alpha": 0.3, "delta": 0.5, "classes": CLASSES, "within": np.arange(60) % 2}),
     Row(pe.learn_then_test, {"confidence": RIGHT + SURE / 4, "correct": RIGHT, "classes": CLASSES, "alpha": 0.5},
         {"seed": 3}),  # queries of a class, of which one is drawn
     Row(pe.limit_false_matches, {"scores": QUALITY, "alpha": 0.2},
@@ -331,7 +331,7 @@ EVALUATION = [
     Row(pe.choose_threshold, {"queries": MANY[::2], "gallery": MANY[1::2], "labels": (OF_MANY[::2], OF_MANY[1::2]),
                               "novel": SPREAD_MANY, "wrong": 0.6},
         {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4,
-         "per": "query", "groups": OF_MANY[::2] % 9}),
+         "per": "query", "groups": OF_MANY[::2] % 9, "within": OF_MANY[::2] % 2}),
     Row(pe.choose_threshold, {"queries": MANY, "gallery": None, "labels": OF_MANY, "novel": SPREAD_MANY, "fpir": 0.3},
         {"fpir": 0.4, "novel": SPREAD_MANY[:8], "confidence": "margin", "try_centre": True,
          "cohort": pe.Normal(MANY.mu[:9] + 1, MANY.var[:9])}),
@@ -649,7 +649,7 @@ ELSEWHERE = {
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check",
                      *(f"Threshold.{check} {what}" for check in ("check", "check_score")
-                       for what in ("normalisation", "dim", "applied"))),
+                       for what in ("normalisation", "dim", "applied")), "Threshold.check gallery_size"),
                     "what is refused"),
     **{f"{owner}{name} most": "tests/retrieval/test_above.py"
        for owner in ("", "FaissReranker.", "Gallery.") for name in ("search_above", "duplicates")},

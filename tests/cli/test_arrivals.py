@@ -294,7 +294,7 @@ WHAT_IS_RIGHT = {
 
 
 def test_lines_have_every_option_of_choose_threshold():
-    targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa", "per", "groups"}
+    targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa", "per", "groups", "within"}
     known = options(OF_SEARCHES, OF_PAIRS, OF_SIDES, *WHAT_IS_RIGHT, *OF_CONFIDENCES)
     known |= targets | OF_TRIALS | {"strict"} | SKIPPED
     assert known == {f.name for f in fields(ChooseThreshold)}
@@ -431,7 +431,7 @@ def test_what_thresholds_are_of_goes_from_the_choice_to_the_search(here, capsys,
         ("evaluate --embeddings q.npz --labels y.npy --out o --centre centre.json",
          "centre.json: is of two sides, expected one of --embeddings"),
         ("choose-threshold --pairs scored.csv --out o --confidence margin",
-         "--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list"),
+         "--confidence, --try-centre, --per, --groups and --within are of searches, not of --pairs, --trial-list"),
     ],
 )  # fmt: skip
 def test_fits_that_do_not_fit_are_refused_in_one_line(here, capsys, line, message):

@@ -281,6 +281,59 @@ def test_what_comes_after_a_failure_has_no_level_left():
     assert (found.threshold, found.accepted, found.wrong) == (np.nextafter(2, 3), 400, 0)
 
 
+EIGHT = np.arange(2400) % 8
+
+
+def broken_within(runs, shared):
+    """Share of draws in which any of eight groups has a threshold; in each a little too much is wrong."""
+    rng, any_ = np.random.default_rng(5), 0
+    for _ in range(runs):
+        confidence, right = rng.standard_normal(2400), rng.random(2400) < 0.9 - 1e-9
+        if shared:
+            found = pe.learn_then_test(confidence, right, np.arange(2400), 0.1, 0.1, within=EIGHT).values()
+        else:
+            parts = (np.flatnonzero(i == EIGHT) for i in range(8))
+            found = (pe.learn_then_test(confidence[x], right[x], np.arange(300), 0.1, 0.1) for x in parts)
+        any_ += any(math.isfinite(s.threshold) for s in found)
+    return any_ / runs
+
+
+@pytest.mark.filterwarnings("ignore:learn_then_test. confidences look reversed")
+@pytest.mark.parametrize("runs", [200, pytest.param(5000, marks=pytest.mark.slow)])
+def test_within_groups_the_promise_is_kept_in_all_of_them_at_once(runs):
+    assert broken_within(runs, shared=True) <= allowed(0.1, runs)
+    assert broken_within(runs, shared=False) > 2 * allowed(0.1, runs)
+
+
+def test_each_group_has_the_threshold_of_its_own_answers_at_a_share_of_delta():
+    rng, ease = np.random.default_rng(2), {"de": 1.0, "en": 2.0, "fr": 3.0}
+    confidence, names = rng.standard_normal(4000).astype("f4"), rng.choice([*ease], 4000, p=[0.2, 0.3, 0.5])
+    right = rng.random(4000) < special.expit(np.vectorize(ease.get)(names) + 2 * confidence)
+    classes = np.arange(4000) // 2
+    found = pe.learn_then_test(confidence, right, classes, 0.1, 0.09, 4, within=names)
+    assert [*found] == [*ease]
+    for name, accept in found.items():
+        x = names == name
+        assert accept == pe.learn_then_test(confidence[x], right[x], classes[x], 0.1, 0.03, 4)
+    assert math.inf > found["de"].threshold > found["en"].threshold > found["fr"].threshold
+    of_ranking = pe.learn_then_test(BEST, np.arange(60) > 0, np.arange(60), 0.2, 0.2, within=np.arange(60) % 2)
+    assert {(s.score, s.dim, s.gallery_size) for s in of_ranking.values()} == {("ppk:rho=0.5", 6, 80)}
+
+
+def test_a_group_of_too_few_answers_is_refused_by_name():
+    n = thresholds.fewest(0.05, 0.1 / 2)
+    names = np.repeat(["de", "en"], [n, 300])
+    accepted = pe.learn_then_test(np.ones(n + 300), np.ones(n + 300, bool), np.arange(n + 300), 0.05, within=names)
+    assert accepted["de"].threshold == 1
+    for classes, got in ((np.arange(n + 299), n - 1), (np.arange(n + 299) // 2, (n - 1) // 2)):
+        with pytest.raises(
+            ValueError, match=rf"^learn_then_test: within: group 'de' has {got} .*expected at least {n} "
+        ):
+            pe.learn_then_test(np.ones(n + 299), np.ones(n + 299, bool), classes, 0.05, within=names[1:])
+    with pytest.raises(ValueError, match=r"^learn_then_test: within has shape \(3,\), expected \(4,\)$"):
+        pe.learn_then_test(np.ones(4), np.ones(4, bool), np.arange(4), 0.5, within=[0, 1, 1])
+
+
 # -- searches without a mate -------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -149,7 +149,7 @@ def candidates(
                 weights,
                 centre,
                 norm,
-                JudgedAnswers(values, judged.right, judged.classes, judged.matches, others, judged.of_others),
+                replace(judged, scores=values, others=others),
             )
         )
     return found

@@ -542,8 +542,8 @@ class Threshold(SavedFit, kind="threshold"):
             norm = getattr(ranking, "normalisation", "")
             if norm and isinstance(self, Selection) and self.confidence == "score":
                 ranking, scores = _best(ranking), scores[:, :1]
-            known = {name: getattr(ranking, name, 0) for name in ("dim", "gallery_size")}
-            self.check("accept", getattr(ranking, "score", None), scores.shape[1], norm, **known)
+            dim, size = (getattr(ranking, name, 0) for name in ("dim", "gallery_size"))
+            self.check("accept", getattr(ranking, "score", None), scores.shape[1], norm, dim=dim, gallery_size=size)
             if self.confidence != "score":
                 sure = self.confidence_of(ranking, labels)
                 return self.select(_best(ranking), sure)
