@@ -418,14 +418,18 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 
 
 def of_ranking(owner: str, name: str, x: Any) -> tuple[Any, dict[str, Any]]:
-    """The best scores of a ranking, and the terms of a threshold of them; other numbers as they are."""
+    """The best scores of a ranking, or those of all pairs of a `pe.RankingAbove`, and the terms of a threshold of them;
+    other numbers as they are."""
     if not hasattr(x, "scores"):
         return x, {}
-    if (k := x.scores.shape[1]) != 1 and not getattr(x, "normalisation", ""):
+    pairs = hasattr(x, "offsets")
+    if not pairs and (k := x.scores.shape[1]) != 1 and not getattr(x, "normalisation", ""):
         raise ValueError(f"{owner}: {name} is a ranking of {k}, expected one of the best answer of each query")
     known = {name: getattr(x, name) for name in ("normalisation", "dim", "gallery_size") if getattr(x, name, None)}
+    known |= {"of": "pairs"} if pairs else {}
     score = getattr(x, "score", None)
-    return x.scores[:, 0], known if score is None else known | {"score": score.fingerprint}
+    values = x.scores if pairs else x.scores[:, 0]
+    return values, known if score is None else known | {"score": score.fingerprint}
 
 
 def one_of_each(owner: str, name: str, classes: Array, length: int, seed: int) -> Array:
