@@ -664,6 +664,11 @@ def conformal_sets(h):
     return pe.conformal_sets(scores, h.flags(h.n, 4), h.labels(h.n), 0.5), None
 
 
+@of_record("fit_quality", "Quality")
+def fit_quality(h):
+    return pe.fit_quality(h.floats(120)), None
+
+
 # -- what is judged ----------------------------------------------------------------------------------------------------
 
 
@@ -924,6 +929,12 @@ def detection_cost(h):
 @of_record("metrics.reject_verification", "metrics.RejectVerification")
 def reject_verification(h):
     return metrics.reject_verification(h.floats(h.n), h.flags(h.n), h.floats(h.n), 0.5, [0.0, 0.4]), None
+
+
+@of_record("metrics.error_versus_discard", "metrics.ErrorVersusDiscard")
+def error_versus_discard(h):
+    pairs = np.arange(h.n)[:, None] // [1, 2]
+    return metrics.error_versus_discard(h.floats(h.n), pairs, h.floats(h.n), 0.1, [0.0, 0.4]), None
 
 
 @call("metrics.pair_uncertainty")

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from peaccel.fits.fit_match_probability import fit_match_probability
     from peaccel.fits.fit_plda import fit_plda
     from peaccel.fits.fit_prior import fit_prior
+    from peaccel.fits.fit_quality import fit_quality
     from peaccel.fits.fit_shift import fit_shift
     from peaccel.fits.fit_vmf import fit_vmf
     from peaccel.fits.learn_then_test import learn_then_test, limit_false_matches
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         IsotonicProbability,
         LogisticProbability,
         Prior,
+        Quality,
         Selection,
         Threshold,
     )
@@ -120,6 +122,7 @@ __all__ = [
     "Prepared",
     "Prior",
     "PromiseMonitor",
+    "Quality",
     "Ranking",
     "RankingAbove",
     "ReliabilityCurve",
@@ -153,6 +156,7 @@ __all__ = [
     "fit_match_probability",
     "fit_plda",
     "fit_prior",
+    "fit_quality",
     "fit_shift",
     "fit_vmf",
     "fuse",
@@ -219,13 +223,14 @@ _NAMES_OF = {
     "fits.fit_match_probability": ("fit_match_probability",),
     "fits.fit_plda": ("fit_plda",),
     "fits.fit_prior": ("fit_prior",),
+    "fits.fit_quality": ("fit_quality",),
     "fits.fit_shift": ("fit_shift",),
     "fits.fit_vmf": ("fit_vmf",),
     "fits.learn_then_test": ("learn_then_test", "limit_false_matches"),
     "fits.plda": ("Plda",),
     "fits.records": (
         *("Calibration", "Centre", "ConformalSets", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability"),
-        *("Prior", "Selection", "Threshold"),
+        *("Prior", "Quality", "Selection", "Threshold"),
     ),
     "fits.reliability_curve": ("ReliabilityCurve", "reliability_curve"),
     "retrieval.cluster": ("Clusters", "cluster"),

@@ -90,6 +90,8 @@ SHOWN = {
     "peaccel check-threshold --accept accept.json --reference reference.csv --ranking tuesday.csv --out other/": "",
     "peaccel check-threshold --accept accept.json --merge other/monitor.json --out watch/ --strict": "",
     "peaccel audit --embeddings validation.npz --labels labels.npy --out audit/": "",
+    "peaccel quality --embeddings q.npz --reference validation.npz --out rated/": "",
+    "peaccel quality --embeddings g.npz --reference rated/quality.json --out more/": "",
     "peaccel cluster --embeddings g.npy --above 0.6 --score cosine --out clusters.csv": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
     "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",

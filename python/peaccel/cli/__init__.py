@@ -44,6 +44,7 @@ COMMANDS = (
     "check-answers",
     "check-threshold",
     "audit",
+    "quality",
     "search",
     "duplicates",
     "cluster",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, cast, dtype_name, is_torch, namespace, on_host, quiet
 from peaccel._utils.warn import warn
@@ -22,6 +22,7 @@ from peaccel.scores import Score
 
 __all__ = [
     "CENTRED",
+    "LEVELS",
     "Calibration",
     "Centre",
     "ConformalSets",
@@ -29,6 +30,7 @@ __all__ = [
     "IsotonicProbability",
     "LogisticProbability",
     "Prior",
+    "Quality",
     "Selection",
     "Threshold",
     "behind_best",
@@ -39,6 +41,8 @@ D = TypeVar("D", bound=Distribution)
 
 CENTRED = ("point", "normal_isotropic", "normal_diagonal")
 """Kinds whose means can be moved; a direction less a mean is none."""
+LEVELS = 100
+"""Steps of a quality."""
 GROWTH = 1.25
 """How many times as large as the threshold's gallery another one may be without a warning."""
 
@@ -671,6 +675,37 @@ class FalseMatchLimit(Threshold, kind="false_match_limit"):
             return f"return no matches: to promise that {promise}, {missing}"
         number = _number_of(self, "score")
         return f"return matches from a {number} of {self.threshold:.6g} on: {promise} ({self.number} {counted})"
+
+
+@dataclass(frozen=True)
+class Quality(SavedFit, kind="quality"):
+    """The quality of items from 0 to 100, as `fit_quality` finds it.
+
+    Attributes
+    ----------
+    quantiles
+        The confidence of the reference set at 1, 2, ... 100 %.
+
+    Examples
+    --------
+    >>> q = pe.Quality(tuple(float(i) for i in range(100)))
+    >>> q([-3.0, 49.5, 99.0]).tolist()
+    [0, 50, 100]
+    """
+
+    quantiles: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require_numbers(self, "quantiles")
+        if len(self.quantiles) != LEVELS or any(x > y for x, y in itertools.pairwise(self.quantiles)):
+            raise refused(self, "quantiles", self.quantiles, f"{LEVELS} ascending numbers")
+
+    def __call__(self, confidence: Any) -> NDArray[np.int64]:
+        """Integers from 0 to 100, of any shape: how many per cent of the reference set are at most as confident."""
+        x = _numbers(confidence)
+        if np.isnan(x).any():
+            raise ValueError(f"Quality: {np.isnan(x).sum()} of the {x.size} numbers of confidence are NaN")
+        return np.asarray(np.searchsorted(self.quantiles, x, side="right"), np.int64)
 
 
 @dataclass(frozen=True)
