@@ -21,7 +21,7 @@ WITH_NVCC := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_NVCC=$(abspath $
 CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
-.PHONY: help demo test test-all test-rust coverage lock lint lint-rust lint-python train-step fuzz soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
+.PHONY: help demo test test-all test-reproduction test-rust coverage lock lint lint-rust lint-python train-step fuzz hostile soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
 	metrics choosing speakers texts frozen kanji novel reproduce docs clean build core core-without-cuda wheel sdist test-memory test-wheel test-aarch64 release-check
 
 help:  ## show this help
@@ -69,8 +69,11 @@ test: build test-rust  ## run the Rust and Python tests, without those that are 
 	$(PYTEST)
 
 test-all: build test-rust wheel  ## run all tests; build the wheel and try it in an environment with numpy alone (an hour)
-	$(PYTEST) -m ""
+	$(PYTEST) -m "" tests reproduction/tests
 	$(BIN)/python tools/try_wheel.py --only core
+
+test-reproduction: build  ## run the tests of the reproduction, slow ones too
+	$(PYTEST) -m "" reproduction/tests
 
 coverage: build  ## run the tests that are not slow and print the share of the package that they reach (ten minutes)
 	$(INSTALL) pytest-cov==7.1.0
@@ -110,8 +113,11 @@ reproduce: build  ## run what docs/reproduction.md shows; goes on where it was s
 	$(BIN)/python -m reproduction --results-out reproduction/results.jsonl --page-out docs/reproduction.md \
 		$(if $(FASHION),--fashion-root "$(FASHION)")
 
-fuzz: build  ## make a hundred thousand random calls, and damage as many files (ten minutes)
-	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py tests/io/test_damaged_files.py
+fuzz: build  ## make a hundred thousand random calls (five minutes)
+	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py
+
+hostile: build  ## damage a hundred thousand files, and count which are refused, right, wrong, or end the process (five minutes)
+	PYTHONPATH=tests $(BIN)/python tests/io/test_damaged_files.py
 
 soak: build  ## watch the memory of searches, training and galleries (an hour; PEACCEL_SOAK=<seconds>)
 	$(BIN)/python tools/soak.py

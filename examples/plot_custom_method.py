@@ -33,7 +33,7 @@ print(f"confidence and quality have a rank correlation of {result.uncertainty_an
 # A run is read back from its folder, and its model embeds anything: here other images of numbers that it never saw.
 
 images = open_items("mnist", None, seed=0, quick=True, only=("gallery",))["gallery"]
-items = embed(load(folder).model, images.data)
+items = embed(load(folder, method="neighbours.py").model, images.data)
 print(items)
 
 # %%

@@ -15,13 +15,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from peaccel._utils import config, options
-from peaccel._utils.atomic_files import aside, check_outputs
-from peaccel.cli import user_errors
+import tyro
+
+from peaccel import io
 from peaccel.data.digits import load_scans
 from peaccel.methods.method import AtLeast0, Positive
 from reproduction import ledger
 from reproduction.failures import best_trial, retries
+from reproduction.files import read_toml, written
 from reproduction.hedging import PICTURE, draw
 from reproduction.page import files, markdown, plane_of
 from reproduction.plan import (
@@ -77,9 +78,13 @@ class Reproduce:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is asked for; ``arguments`` are those of the process unless given."""
-    with user_errors("python -m reproduction"):
-        words = sys.argv[1:] if arguments is None else arguments
-        _run(options.parse(Reproduce, "python -m reproduction", __doc__, words))
+    prog, flags = "python -m reproduction", [tyro.conf.FlagCreatePairsOff]
+    task = tyro.cli(Reproduce, prog=prog, description=__doc__, args=arguments, config=flags)
+    try:
+        _run(task)
+    except (ValueError, OSError) as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _run(task: Reproduce) -> None:
@@ -91,7 +96,7 @@ def _run(task: Reproduce) -> None:
     page = task.page_out or results.parent / "page.md"
     for path in (results, page):
         path.parent.mkdir(parents=True, exist_ok=True)
-    check_outputs([(results, None), (page, None)])
+        io.check_output(path)
     if task.fashion_root is not None:
         load_scans("fashion", task.fashion_root)
     elif not {"garments", "published"}.isdisjoint(task.only):
@@ -106,12 +111,12 @@ def _run(task: Reproduce) -> None:
     records = _finished(plan, ledger.read(results))
     text = page_of(plan, records, results)
     above = page.read_text(encoding="utf-8").partition(MARK)[0] if page.exists() else "# Reproduction\n\n"
-    with aside(page) as fresh:
+    with written(page) as fresh:
         fresh.write_text(f"{above}{MARK}\n\n{text}", encoding="utf-8")
     folder = page.parent / FOLDER
     folder.mkdir(exist_ok=True)
     for name, text in files(plan, records).items():
-        with aside(folder / name) as fresh:
+        with written(folder / name) as fresh:
             fresh.write_text(text, encoding="utf-8")
     if (plane := plane_of(records)) is not None:
         draw(plane, plan.hib.numbers.digits, folder / PICTURE)
@@ -126,7 +131,7 @@ def page_of(plan: Plan, records: dict[Cell, ledger.Record], results: Path) -> st
 
 def print_list() -> None:
     """Print what papers.toml says; commands as they are, not broken into lines, to be copied."""
-    held = config.read_mapping(Path(__file__).parent / "papers.toml")
+    held = read_toml("papers.toml")
     for paper, title in held["titles"].items():
         print(f"\n{title}\n")
         for item in held["item"]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel._utils import config
+from reproduction.files import read_toml
 from reproduction.ledger import Record, unpacked
 from reproduction.plan import WHOLE, Cell, Task
 from reproduction.student import LEVEL, WhereMean, holm, where_mean
@@ -145,7 +145,7 @@ class Verdicts:
 @cache
 def read_claims() -> tuple[Claim, ...]:
     """The claims of docs/claims.md."""
-    return config.read(Path(__file__).parent / "claims.toml", Claims).claim
+    return msgspec.convert(read_toml("claims.toml"), Claims).claim
 
 
 def values(records: Records, row: str, measure: str, task: Task = "numbers") -> dict[int, NDArray[np.float64]]:

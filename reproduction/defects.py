@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from peaccel.distributions import VonMisesFisher
-from peaccel.distributions.sample import sample
+from peaccel import VonMisesFisher, sample
 from peaccel.losses import vmf
 from peaccel.methods.method import Embed, Schedule
 

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import peaccel as pe
-from peaccel._utils.atomic_files import aside
-from peaccel._utils.progress_bar import ProgressBar
+from reproduction.files import progress, written
 from reproduction.speakers import table
 
 CACHE = Path(__file__).parents[1] / "runs" / "docstrings" / "embeddings.npz"
@@ -88,7 +87,7 @@ def texts() -> Texts:
             sides.append(embedded([pair[side] for pair in pairs], length))
         words = [np.array([len(pair[side].split()) for pair in pairs]) for side in (0, 1)]
         CACHE.parent.mkdir(parents=True, exist_ok=True)
-        with aside(CACHE) as fresh:
+        with written(CACHE) as fresh:
             np.savez(fresh, **Texts(*sides, *words)._asdict())
     with np.load(CACHE) as kept:
         return Texts(**kept)
@@ -102,14 +101,14 @@ def embedded(lines: list[str], length: int) -> np.ndarray:
     tokenizer, model = (getattr(transformers, x).from_pretrained(where) for x in ("AutoTokenizer", "AutoModel"))
     order = np.argsort([len(line) for line in lines])
     found = np.empty((len(lines), model.config.hidden_size), np.float32)
-    with torch.no_grad(), ProgressBar(f"embedding {len(lines)} texts", len(lines)) as bar:
+    with torch.no_grad(), progress(f"embedding {len(lines)} texts", len(lines)) as advance:
         for rows in np.split(order, range(BATCH, len(order), BATCH)):
             batch = [lines[i] for i in rows]
             x = tokenizer(batch, padding=True, truncation=True, max_length=length, return_tensors="pt")
             mask = x["attention_mask"][..., None]
             mean = (model.eval()(**x).last_hidden_state * mask).sum(1) / mask.sum(1)
             found[rows] = torch.nn.functional.normalize(mean, dim=1).numpy()
-            bar.advance(len(rows))
+            advance(len(rows))
     return found
 
 

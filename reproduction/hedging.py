@@ -11,14 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
-from peaccel import metrics, retrieval
-from peaccel._utils.atomic_files import aside
+from peaccel import confidence, metrics, search
 from peaccel.distributions import Normal
-from peaccel.distributions.confidence import confidence
 from peaccel.methods.method import Method, Training
 from peaccel.scores import Score
 from peaccel.train import embed
 from peaccel.train.evaluation import scored
+from reproduction.files import written
 from reproduction.ledger import Record, packed
 from reproduction.tasks import Part, images
 
@@ -56,7 +55,7 @@ def measure_hedging(method: Method, training: Training, parts: Mapping[str, Part
     depth, right, best, unsure = int(np.bincount(gallery.labels).max()), {}, {}, {}
     seen = {"clean": embed(training.model, images(query.clean)), "occluded": embed(training.model, images(query.mixed))}
     for name, d in seen.items():
-        found = retrieval.search(d, items, depth, score)
+        found = search(d, items, depth, score)
         ids = np.asarray(found.ids)
         right[name] = metrics.hit_at_k(ids, query.labels, gallery.labels, 1)
         best[name] = np.asarray(found.scores, np.float64)[:, 0]
@@ -144,5 +143,5 @@ def draw(plane: Record, digits: int, path: Path) -> None:
             ax.set_title(name)
             ax.set_aspect("equal")
             ax.autoscale_view()
-        with aside(path) as fresh:
+        with written(path) as fresh:
             figure.savefig(fresh, format="svg", metadata={"Date": None})

@@ -23,16 +23,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from scipy.stats import t
 
-from peaccel import metrics, retrieval
-from peaccel._utils.atomic_files import aside
+from peaccel import confidence, metrics, search
 from peaccel.data.corruption import KINDS, Corruption, Pictures, corrupt
 from peaccel.distributions import Distribution
-from peaccel.distributions.confidence import confidence
 from peaccel.methods.method import Method, Schedule, Training
 from peaccel.train import Options, embed, fit, recipe
 from peaccel.train.backbones import small_cnn
 from peaccel.train.evaluation import scored
 from reproduction.debian import unpack
+from reproduction.files import written
 from reproduction.ledger import unpacked
 from reproduction.measuring import measure
 from reproduction.speakers import write
@@ -145,7 +144,7 @@ def glyphs() -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         every, kept = np.array(drawn), np.array(there)
         for part in (slice(len(PRINTED)), slice(len(PRINTED), None)):
             kept[part] = designs(every[part], kept[part])
-        with aside(cache) as fresh:
+        with written(cache) as fresh:
             np.savez_compressed(fresh, images=np.rint(255 * every).astype(np.uint8), kept=kept)
     with np.load(cache) as read:
         return read["images"].astype(np.float32) / 255, read["kept"]
@@ -215,7 +214,7 @@ def style_auroc(method: Method, training: Training, data: dict[str, Part]) -> di
     gallery, *queries = (embed(training.model, images(data[part].clean)) for part in ("gallery", "printed", "brushed"))
     held = embed(training.model, images(data["validation"].mixed))
     score = scored(method, training, held, data["validation"].labels)
-    found = {"best": [retrieval.search(d, gallery, 1, score).scores[:, 0] for d in queries]}
+    found = {"best": [search(d, gallery, 1, score).scores[:, 0] for d in queries]}
     if method.confidence != "-":
         found["own"] = [sureness(method, d) for d in queries]
     of = np.repeat([1.0, 0.0], [len(d) for d in queries])

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel._utils.atomic_files import aside
+from reproduction.files import written
 from reproduction.plan import Cell
 
 __all__ = ["Record", "append", "count", "packed", "read", "unpacked"]
@@ -52,7 +52,7 @@ def append(path: Path, cell: Cell, record: Record) -> None:
     line = json.dumps({**{key: getattr(cell, key) for key in KEYS}, **record}, separators=(",", ":"), allow_nan=False)
     with _alone_in(path.parent):
         text = _text(path)
-        with aside(path) as fresh:
+        with written(path) as fresh:
             fresh.write_text(f"{text}{line}\n", encoding="utf-8")
 
 

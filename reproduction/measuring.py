@@ -11,14 +11,11 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from peaccel import calibrate_variance, fit_prior, metrics, retrieval, scores
+from peaccel import Calibration, calibrate_variance, confidence, fit_prior, metrics, paired, scores, search
 from peaccel.data.corruption import Pictures
 from peaccel.distributions import Distribution, Normal, Point, VonMisesFisher
-from peaccel.distributions.confidence import confidence
 from peaccel.evaluation import probability, verification_pairs
-from peaccel.fits.records import Calibration
-from peaccel.losses.margin import ArcFace, CosFace
-from peaccel.losses.vmf import VMFLoss
+from peaccel.losses import ArcFace, CosFace, VMFLoss
 from peaccel.methods.method import Method, Training
 from peaccel.scores import Score
 from peaccel.train import embed
@@ -50,12 +47,12 @@ class Rival:
 
     def search(self, queries: Distribution, items: Distribution) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The ids and scores of the best two items of each query, [Q, 2], scores without infinities."""
-        found = retrieval.search(self.fitted(queries), self.fitted(items), 2, self.score)
+        found = search(self.fitted(queries), self.fitted(items), 2, self.score)
         return np.asarray(found.ids), np.clip(np.asarray(found.scores, np.float64), -1e300, 1e300)
 
     def paired(self, a: Distribution, b: Distribution) -> NDArray[np.float64]:
         """Scores of pairs, [P], without infinities."""
-        of_pairs = np.asarray(retrieval.paired(self.fitted(a), self.fitted(b), self.score), np.float64)
+        of_pairs = np.asarray(paired(self.fitted(a), self.fitted(b), self.score), np.float64)
         return np.asarray(np.clip(of_pairs, -1e300, 1e300))
 
     def fitted(self, d: Distribution) -> Distribution:
@@ -103,7 +100,7 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
     record: Record = {"recall_at_1": {}, "map_at_r": {}, "numbers": {}}
     for name, (score, q, g) in ranked.items():
         depth = int(np.bincount(gallery.labels).max()) if radius is None else int(truth[0].sizes().max())
-        ids = np.asarray(retrieval.search(q, g, depth, score).ids)
+        ids = np.asarray(search(q, g, depth, score).ids)
         right = metrics.hit_at_k(ids, *truth)
         record["recall_at_1"][name] = packed(_by_class(right, query.labels))
         if name == "own" or name.startswith("mixed/mixed"):

@@ -13,14 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from operator import attrgetter
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import optuna
 
-from peaccel._utils import config
 from peaccel.data.digits import DigitsSettings
 from peaccel.methods.method import AtLeast1, Method, NonNegative, Positive, Schedule
 from peaccel.published import PREFIX
@@ -28,6 +26,7 @@ from peaccel.train import recipe
 from peaccel.train.backbones import small_cnn
 from peaccel.train.recipes import ranges
 from reproduction import photographs
+from reproduction.files import merged, read_toml
 from reproduction.photographs import PlacesSettings
 
 __all__ = [
@@ -225,9 +224,8 @@ def tried(row: str, trial: int, number: int, task: Task = "numbers") -> Cell:
 @cache
 def read_plan(quick: bool = False) -> Plan:
     """The plan; `quick` shrinks it to minutes."""
-    path = Path(__file__).parent / "plan.toml"
-    values = config.read_mapping(path)
-    return config.from_mapping(config.merge(values, values["quick"] if quick else {}), Plan, str(path))
+    values = read_toml("plan.toml")
+    return msgspec.convert(merged(values, values["quick"] if quick else {}), Plan)
 
 
 def cells(plan: Plan) -> Iterator[Cell]:
@@ -331,7 +329,7 @@ def _nested(params: Mapping[str, Any]) -> dict[str, Any]:
         over: Any = value
         for part in reversed(key.split(".")):
             over = {part: over}
-        nested = config.merge(nested, over)
+        nested = merged(nested, over)
     return nested
 
 
@@ -368,7 +366,7 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
     """
     varied = variation(plan, cell)
     under = plan.hib.settings if cell.task == "hib" else {}
-    over = config.merge(config.merge(under, chosen), varied.settings)
+    over = merged(merged(under, chosen), varied.settings)
     method, settings = recipe(f"{PREFIX}{cell.row}" if varied.as_published else cell.row, "mnist", over)
     known = {f.name: getattr(settings, f.name) for f in fields(settings)}
     schedules = {name: x for name, x in known.items() if isinstance(x, Schedule)}

@@ -28,8 +28,7 @@ import numpy as np
 from scipy.stats import t
 
 import peaccel as pe
-from peaccel._utils.atomic_files import aside
-from peaccel._utils.progress_bar import ProgressBar
+from reproduction.files import progress, written
 
 CACHE = Path(__file__).parents[1] / "runs" / "speakers" / "embeddings.npz"
 TABLES = Path(__file__).parents[1] / "docs" / "data"
@@ -71,7 +70,7 @@ def speech() -> Speech:
     if not CACHE.exists():
         CACHE.parent.mkdir(parents=True, exist_ok=True)
         made = synthesised()
-        with aside(CACHE) as fresh:
+        with written(CACHE) as fresh:
             np.savez(fresh, **made._asdict())
     with np.load(CACHE) as kept:
         return Speech(**kept)
@@ -83,12 +82,12 @@ def synthesised() -> Speech:
     listed = subprocess.run(["espeak-ng", "--voices=variant"], capture_output=True, text=True, check=True).stdout
     names = re.findall(r"!v/(.*?)\s*$", listed, re.MULTILINE)
     rows: list[tuple[Any, ...]] = []
-    with ProgressBar(f"{UTTERANCES} utterances of each of {len(names)} voices", len(names)) as bar:
+    with progress(f"{UTTERANCES} utterances of each of {len(names)} voices", len(names)) as advance:
         for voice, name in enumerate(names):
             drawn = [utterance(name, rng) for _ in range(UTTERANCES)]
             vectors = embedded(encoder, [wave for wave, *_ in drawn])
             rows += [(x, voice, seconds, snr) for x, (_, seconds, snr) in zip(vectors, drawn, strict=True)]
-            bar.advance(1)
+            advance(1)
     return Speech(*map(np.array, zip(*rows, strict=True)))
 
 
@@ -331,7 +330,7 @@ def table(measured: Iterable[dict[str, np.ndarray]], header: tuple[str, ...]) ->
 
 def write(name: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Write a table of the documentation."""
-    with aside(TABLES / f"{name}.csv") as fresh, fresh.open("w", newline="", encoding="utf-8") as file:
+    with written(TABLES / f"{name}.csv") as fresh, fresh.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(rows)

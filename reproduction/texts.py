@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import peaccel as pe
-from peaccel._utils.atomic_files import aside
-from peaccel._utils.progress_bar import ProgressBar
 from reproduction.debian import RELEASE, fetched, packages
+from reproduction.files import progress, written
 from reproduction.speakers import METRICS, PROMISES, above, outcome, table, write
 
 CACHE = Path(__file__).parents[1] / "runs" / "texts"
@@ -110,7 +109,7 @@ def texts() -> dict[str, list[str]]:
         sources = {x["Package"]: x.get("Source", x["Package"]).split()[0] for x in packages()}
         found["source"] = [sources.get(name, name) for name in found.pop("name")]
         CACHE.mkdir(parents=True, exist_ok=True)
-        with aside(path) as fresh:
+        with written(path) as fresh:
             fresh.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
     kept: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
     return kept
@@ -147,12 +146,12 @@ def kept(name: str, side: str) -> Path:
 def embed(name: str, side: str, some: list[str]) -> None:
     """Embed the texts of a side and keep that."""
     encode, parts = encoder(name), []
-    with ProgressBar(f"{side} by {name}", len(some)) as bar:
+    with progress(f"{side} by {name}", len(some)) as advance:
         for i in range(0, len(some), 100):
             parts.append(encode(some[i : i + 100], side != "English"))
-            bar.advance(len(parts[-1]))
+            advance(len(parts[-1]))
     CACHE.mkdir(parents=True, exist_ok=True)
-    with aside(kept(name, side)) as fresh:
+    with written(kept(name, side)) as fresh:
         np.save(fresh, np.concatenate(parts))
 
 

@@ -5,6 +5,7 @@
 //! sums over pairs in a fixed order, so they do not depend on the number of threads.
 
 use crate::error::Error;
+use crate::memory;
 use crate::parallel;
 use crate::rows;
 use crate::simd::Float;
@@ -135,20 +136,25 @@ pub fn paired<T: Float>(
     saved: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let parts = out.chunks_mut(16 * BLOCK).zip(chunks_or_empty(saved, 16 * BLOCK)).enumerate().collect();
-    parallel::for_each(parts, interrupted, |(part, (out, saved)): (usize, (&mut [T], &mut [T]))| {
-        for (block, (out, saved)) in out.chunks_mut(BLOCK).zip(chunks_or_empty(saved, BLOCK)).enumerate() {
+    let mut saved = pieces(saved, 16 * BLOCK);
+    let parts = out.chunks_mut(16 * BLOCK).map(move |out| (out, saved())).enumerate();
+    parallel::for_each(parts, interrupted, |(part, (out, saved))| {
+        let mut saved = pieces(saved, BLOCK);
+        for (block, out) in out.chunks_mut(BLOCK).enumerate() {
             let rows = Rows::From(part * 16 * BLOCK + block * BLOCK);
-            pair.score(rows, rows, out, saved);
+            pair.score(rows, rows, out, saved());
         }
     })
 }
 
-/// Chunks of `data`, or an endless sequence of empty slices where there is none.
-fn chunks_or_empty<T>(data: &mut [T], size: usize) -> impl Iterator<Item = &mut [T]> {
-    let some = !data.is_empty();
-    let empty = std::iter::repeat_with(|| &mut [] as &mut [T]).take_while(move |_| !some);
-    data.chunks_mut(size.max(1)).chain(empty)
+/// Hands `data` out in pieces of `size`, and empty ones after the last.
+fn pieces<'a, T>(mut data: &'a mut [T], size: usize) -> impl FnMut() -> &'a mut [T] {
+    move || {
+        let n = size.min(data.len());
+        let (piece, rest) = std::mem::take(&mut data).split_at_mut(n);
+        data = rest;
+        piece
+    }
 }
 
 /// The candidates [Q, K] of all queries: -1 for none, or rows of a gallery of so many. They lie in memory of the caller, whose other
@@ -178,7 +184,7 @@ impl<'a> Lists<'a> {
     fn rows(&self, query: usize, places: Range<usize>) -> (Vec<usize>, Vec<usize>) {
         let candidates = &self.ids.row(query)[places];
         // All memory at once: growing takes a lock of the allocator, at which threads would queue up.
-        let (mut rows, mut places) = (Vec::with_capacity(candidates.len()), Vec::with_capacity(candidates.len()));
+        let (mut rows, mut places) = (memory::room(candidates.len()), memory::room(candidates.len()));
         for (place, &id) in candidates.iter().enumerate().filter(|(_, &id)| id >= 0) {
             if id as usize >= self.gallery {
                 self.changed.store(true, Ordering::Relaxed);
@@ -216,13 +222,14 @@ pub fn candidates<T: Float>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let lists = Lists::new(op, candidates, pair.inputs().mu2.rows())?;
-    let mut parts = Vec::with_capacity(candidates.rows());
     let (count, long) = (candidates.stored().max(1), LONG.min(pairs_of_part(pair)));
-    for (i, (out, saved)) in out.chunks_mut(count).zip(chunks_or_empty(saved, count)).enumerate() {
-        let parts_of = out.chunks_mut(long).zip(chunks_or_empty(saved, long)).enumerate();
-        parts.extend(parts_of.map(|(part, (out, saved))| (i, part * long, out, saved)));
+    let mut parts = memory::room(candidates.rows() * count.div_ceil(long));
+    let mut saved = pieces(saved, count);
+    for (i, out) in out.chunks_mut(count).enumerate() {
+        let mut saved = pieces(saved(), long);
+        parts.extend(out.chunks_mut(long).enumerate().map(|(part, out)| (i, part * long, out, saved())));
     }
-    parallel::for_each(parts, interrupted, |(i, first, out, saved): (usize, usize, &mut [T], &mut [T])| {
+    parallel::for_each(parts, interrupted, |(i, first, out, saved)| {
         out.fill(T::from_f64(f64::NEG_INFINITY));
         let (save, (rows, places)) = (!saved.is_empty(), lists.rows(i, first..first + out.len()));
         scores_of(pair, i, &rows, save, |at, score, number| {
@@ -255,8 +262,8 @@ pub fn rerank<T: Float>(pair: &dyn DynKernel<T>, op: &str, candidates: View<i64>
         search_by_shards(queries, count, 1, (1, most), best, scan)?;
         return lists.unchanged();
     }
-    let parts = best.scores.chunks_mut(k).zip(best.ids.chunks_mut(k)).enumerate().collect();
-    parallel::for_each(parts, best.interrupted, |(i, (scores, ids)): (usize, (&mut [T], &mut [i64]))| {
+    let parts = best.scores.chunks_mut(k).zip(best.ids.chunks_mut(k)).enumerate();
+    parallel::for_each(parts, best.interrupted, |(i, (scores, ids))| {
         let mut top = TopK::new(k);
         find(i, 0..count, &mut top);
         top.write(scores, ids);
@@ -347,13 +354,13 @@ pub fn shards<C: Found>(
     let shards = (4 * parallel::num_threads()).div_ceil(blocks.max(1)).clamp(1, gallery.div_ceil(4096).max(1));
     let shards = shards.max(gallery.div_ceil(most_rows));
     let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
-    let found: Vec<Mutex<C>> = (0..queries).map(|_| Mutex::new(C::new(k))).collect();
+    let found: Vec<Mutex<C>> = memory::collected((0..queries).map(|_| Mutex::new(C::new(k))));
     let scored = AtomicUsize::new(0);
-    let parts = (0..blocks).flat_map(|b| (0..shards).map(move |s| (b, s))).collect();
-    parallel::for_each_long(parts, interrupted, |(block, shard): (usize, usize)| {
+    parallel::for_each_long(0..blocks * shards, interrupted, |part| {
+        let (block, shard) = (part / shards, part % shards);
         let range = block * query_block..((block + 1) * query_block).min(queries);
         let rows = (shard * shard_rows).min(gallery)..((shard + 1) * shard_rows).min(gallery);
-        let mut local: Vec<_> = range.clone().map(|_| C::new(k)).collect();
+        let mut local: Vec<_> = memory::collected(range.clone().map(|_| C::new(k)));
         let floor = |i: usize| found[i].lock().map_or(f64::NEG_INFINITY, |found| found.threshold());
         let floors: Vec<_> = range.clone().map(floor).collect();
         scored.fetch_add(scan(range.clone(), rows, &floors, &mut local), Ordering::Relaxed);
@@ -365,7 +372,7 @@ pub fn shards<C: Found>(
         }
     })?;
     let found = found.into_iter().map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner));
-    Ok((found.collect(), scored.into_inner()))
+    Ok((memory::collected(found), scored.into_inner()))
 }
 
 /// [`shards`] whose scans find scores: writes the best of each query to `best`, and returns how many pairs were scored.

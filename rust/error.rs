@@ -1,6 +1,6 @@
 //! The one error type. A message is one line that names the argument, what was expected and what was got.
 
-/// The errors: of an argument, before any work is done; of CUDA; an interrupt.
+/// The errors: of an argument, before any work is done; of CUDA; of memory; an interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A value, shape or range that is not allowed.
@@ -9,6 +9,9 @@ pub enum Error {
     /// CUDA cannot be used; the message says why.
     #[error("{0}")]
     Cuda(String),
+    /// There is too little memory.
+    #[error("{0}")]
+    Memory(String),
     /// The caller's interrupt (Ctrl-C) arrived while the work ran.
     #[error("interrupted")]
     Interrupted,

@@ -1,6 +1,6 @@
 //! The compute core of peaccel. Map of the crate, each line using only what stands above it:
 //!
-//! - [`error`]: the error type · `layout`: structs and constants that Rust and CUDA share
+//! - [`error`]: the error type · [`memory`]: lists that grow with the data of a call · `layout`: structs and constants that Rust and CUDA share
 //! - [`view`]: the array types · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
 //! - [`special`]: scalar functions on lanes, with their error bounds · [`rng`]: random words
 //! - [`rows`]: tiles of rows against rows · [`panels`]: register tiles of inner products · [`codes`] and [`coded_panels`]: rows as
@@ -17,6 +17,7 @@ pub mod drivers;
 pub mod error;
 pub mod kernels;
 mod layout;
+pub mod memory;
 pub mod panels;
 pub mod parallel;
 #[cfg(feature = "python")]

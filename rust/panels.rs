@@ -5,6 +5,7 @@
 //! unit roundoff u an inner product errs by at most `(D u + O(u^2)) (|a| |b| + |start|)`.
 
 use crate::coded_panels::CodedPanels;
+use crate::memory;
 #[cfg(doc)]
 use crate::rows::ROWS_FIRST;
 use crate::rows::{Square, ROWS};
@@ -111,7 +112,7 @@ impl<T: Float> QueryTiles<T> {
         };
         let whole = range.len() / width * width;
         let padded = whole + if range.len() > whole { last } else { 0 };
-        let mut data = vec![T::default(); padded * dim];
+        let mut data = memory::filled(T::default(), padded * dim);
         for (k, i) in range.enumerate() {
             let tile = if k < whole { width } else { last };
             for (d, &x) in view.row(i).iter().enumerate() {
@@ -216,7 +217,7 @@ impl<T: Float> RowTiles<T> {
     pub fn fill(&mut self, rows: &[&[T]]) {
         (self.rows, self.dim) = (rows.len(), rows.first().map_or(0, |row| row.len()));
         let (most, count) = (tile_queries(), self.dim.div_ceil(RUN));
-        self.runs.resize(count * (rows.len() + most), [T::default(); RUN]);
+        memory::resize(&mut self.runs, count * (rows.len() + most), [T::default(); RUN]);
         for (t, tile) in rows.chunks(most).enumerate() {
             let (runs, tall) = (&mut self.runs[t * most * count..], height(most, tile.len()));
             for (q, row) in tile.iter().enumerate() {

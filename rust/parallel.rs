@@ -6,6 +6,7 @@
 //! process that made it: after a fork the child makes its own and forgets the old one, whose threads do not exist there.
 
 use crate::error::Error;
+use crate::memory;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -73,32 +74,42 @@ fn pool(threads: usize) -> Result<&'static ThreadPool, Error> {
     Ok(unsafe { &(*fresh).pool })
 }
 
+/// Parts of work, which any thread may take.
+pub trait Parts: IntoIterator<IntoIter: ExactSizeIterator + Send> {}
+impl<P: IntoIterator<IntoIter: ExactSizeIterator + Send>> Parts for P {}
+
 /// Runs `work` on every part, on up to [`num_threads`] threads, and returns when all are done. Once `interrupted` returns true,
 /// no further part is started and the call returns [`Error::Interrupted`]. Other threads are woken once the caller has worked
 /// alone for half the time that waking them takes, if the rest would take it more than twice that time: little work is not
 /// slower on many threads.
-pub fn for_each<P: Send>(parts: Vec<P>, interrupted: &dyn Fn() -> bool, work: impl Fn(P) + Sync) -> Result<(), Error> {
+pub fn for_each<P: Parts>(
+    parts: P,
+    interrupted: &dyn Fn() -> bool,
+    work: impl Fn(P::Item) + Sync,
+) -> Result<(), Error> {
     each(parts, true, interrupted, work)
 }
 
 /// [`for_each`] for parts each of which takes longer than waking threads does: the threads are woken at once.
-pub fn for_each_long<P: Send>(
-    parts: Vec<P>,
+pub fn for_each_long<P: Parts>(
+    parts: P,
     interrupted: &dyn Fn() -> bool,
-    work: impl Fn(P) + Sync,
+    work: impl Fn(P::Item) + Sync,
 ) -> Result<(), Error> {
     each(parts, false, interrupted, work)
 }
 
-fn each<P: Send>(
-    parts: Vec<P>,
+fn each<P: Parts>(
+    parts: P,
     alone: bool,
     interrupted: &dyn Fn() -> bool,
-    work: impl Fn(P) + Sync,
+    work: impl Fn(P::Item) + Sync,
 ) -> Result<(), Error> {
+    let parts = parts.into_iter();
     let count = parts.len();
-    let queue = Mutex::new(parts.into_iter());
+    let queue = Mutex::new(parts);
     run(count, alone, interrupted, &|| {
+        memory::require_reserve();
         let part = queue.lock().map_or(None, |mut queue| queue.next());
         part.map(&work).is_some()
     })
@@ -192,8 +203,7 @@ mod tests {
     fn all_parts_run_once_and_an_interrupt_ends_the_rest() {
         set_num_threads(3);
         let mut out = vec![0u32; 1000];
-        let parts: Vec<_> = out.iter_mut().collect();
-        for_each(parts, &|| false, |x| *x += 1).expect("not interrupted");
+        for_each(out.iter_mut(), &|| false, |x| *x += 1).expect("not interrupted");
         assert!(out.iter().all(|&x| x == 1));
 
         let count = AtomicUsize::new(0);
@@ -206,9 +216,17 @@ mod tests {
     }
 
     #[test]
+    fn too_little_memory_in_a_worker_reaches_the_call() {
+        set_num_threads(3);
+        let list = |part| drop(memory::filled(part, if part == 5 { usize::MAX } else { 1 }));
+        let failed = memory::guarded(("search", "mls"), || for_each(0..10, &|| false, list));
+        assert!(matches!(failed, Err(Error::Memory(_))));
+    }
+
+    #[test]
     fn a_panic_in_a_worker_reaches_the_caller() {
         set_num_threads(3);
-        let outcome = catch_unwind(|| for_each((0..10).collect(), &|| false, |i| assert!(i != 5, "five")));
+        let outcome = catch_unwind(|| for_each(0..10, &|| false, |i| assert!(i != 5, "five")));
         assert!(outcome.is_err());
     }
 }

@@ -256,6 +256,12 @@ enum Level {
     Avx512,
 }
 
+/// Whether the processor has all of these features.
+#[cfg(target_arch = "x86_64")]
+macro_rules! all_detected {
+    ($($feature:tt),+) => { $(is_x86_feature_detected!($feature))&&+ };
+}
+
 impl Level {
     /// Those of the machine that runs this, from the least to the best.
     fn available() -> Vec<Level> {
@@ -263,10 +269,9 @@ impl Level {
         #[cfg(target_arch = "aarch64")]
         found.push(Level::Neon);
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
+        if all_detected!("avx2", "fma", "f16c", "bmi1", "bmi2", "lzcnt", "popcnt") {
             found.push(Level::Avx2);
-            let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
-            if wide && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
+            if all_detected!("avx512f", "avx512dq", "avx512bw", "avx512vl") {
                 found.push(Level::Avx512);
             }
         }

@@ -1,5 +1,6 @@
 //! The best `k` of a stream of scored items, in the order of all verbs: higher score first, then NaN; ties go to the lower id.
 
+use crate::memory;
 use crate::simd::Float;
 use std::marker::PhantomData;
 
@@ -57,8 +58,8 @@ fn sort_best(items: &mut Vec<Rank>, k: usize) {
         let place = ((most - x) * scale) as usize;
         (if x.is_nan() { all - 1 } else { place.min(all - 1) }) as u32
     };
-    let buckets: Vec<u32> = items.iter().map(bucket).collect();
-    let mut ends = vec![0; all + 1];
+    let buckets: Vec<u32> = memory::collected(items.iter().map(bucket));
+    let mut ends = memory::filled(0, all + 1);
     buckets.iter().for_each(|&bucket| ends[bucket as usize + 1] += 1);
     let (mut total, mut kept) = (0, 0);
     for count in &mut ends {
@@ -68,7 +69,7 @@ fn sort_best(items: &mut Vec<Rank>, k: usize) {
     }
     // Until items are dealt out, `ends` has where each bucket begins.
     kept = kept.min(all);
-    let mut sorted = vec![0; ends[kept]];
+    let mut sorted = memory::filled(0, ends[kept]);
     for (&item, bucket) in items.iter().zip(buckets).filter(|(_, bucket)| (*bucket as usize) < kept) {
         let end = &mut ends[bucket as usize];
         sorted[*end] = item;
@@ -116,7 +117,7 @@ impl<T: Float> TopK<T> {
     pub fn offer(&mut self, scores: &[T], first: i64, floor: f64) {
         let floor = if floor == f64::NEG_INFINITY { Rank::MAX } else { rank(T::from_f64(floor), i64::MAX >> 1) };
         let (mut end, bar) = (self.items.len(), self.worst.min(floor));
-        self.items.resize(end + scores.len(), 0);
+        memory::resize(&mut self.items, end + scores.len(), 0);
         // Without a branch, of which long lists would take either side by turns.
         for (id, &score) in (first..).zip(scores) {
             let item = rank(score, id);
@@ -132,7 +133,7 @@ impl<T: Float> TopK<T> {
     #[inline]
     fn take(&mut self, item: Rank) {
         if item < self.worst {
-            self.items.push(item);
+            memory::push(&mut self.items, item);
             if self.items.len() >= Self::room(self.k) {
                 self.drop_others();
             }

@@ -89,6 +89,14 @@ pub enum Matrix<'a, T> {
 }
 
 impl<'a, T: Float> Matrix<'a, T> {
+    /// Whether each row begins where the one before it ends.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Matrix::Full(view) => view.stride == view.stored as isize,
+            Matrix::Half(view, _) => view.stride == view.stored as isize,
+        }
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         match self {

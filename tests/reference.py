@@ -184,6 +184,14 @@ def cosine(a, length1, b, length2):
     return total(length1 * length2 * a * b / norms)
 
 
+KINDS["inner_product"] = f"{EVERY} x {EVERY}"
+
+
+def inner_product(a, bias1, b, bias2):
+    """Inner product, and a number of each item."""
+    return total(a * b, bias1 + 0 * b[..., :1], bias2 + 0 * a[..., :1])
+
+
 KINDS["scale_cosine"] = "scaled x scaled"
 KINDS["norm_cosine"] = f"{NORMALS} point x {NORMALS} point"
 
@@ -345,6 +353,6 @@ def score(name, kinds, first, second, params):
         return cosine(a, direction_length(kinds[0], a, x), b, direction_length(kinds[1], b, y))
     if name in ("neg_expected_sq_l2", "neg_csd"):
         return neg_sq_l2(*moments(kinds[0], a, x), *moments(kinds[1], b, y))
-    if name in ("cosine", "neg_sq_l2"):  # scores of means alone: weights are 1, traces 0
+    if name in ("cosine", "inner_product", "neg_sq_l2"):  # scores of means alone: weights are 1, biases and traces 0
         x = y = WIDE(name == "cosine")
     return globals()[name](a, x, b, y)

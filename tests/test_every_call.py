@@ -326,6 +326,16 @@ def search_above(h):
     )
 
 
+@of_record("exclude_same", "Exclusions")
+def exclude_same(h):
+    queries, gallery = ({"person": h.labels(n), "camera": h.labels(n, 2)} for n in (h.n, h.m))
+    found = pe.exclude_same(queries, gallery)
+    return (found.counts, *(found.of_query(i) for i in range(h.n))), lambda: (
+        (same := np.all([queries[name][:, None] == gallery[name] for name in queries], 0)).sum(1),
+        *map(np.flatnonzero, same),
+    )
+
+
 @call("RankingAbove")
 def ranking_above(h):
     given = pe.RankingAbove(h.give(np.arange(h.n + 1)), h.ids(h.n, 9, 1), h.floats(h.n))
@@ -698,6 +708,12 @@ def choose_pair_threshold(h):
 @of_record("answers_to_check", "AnswersToCheck")
 def answers_to_check(h):
     return pe.answers_to_check(h.floats(60 * h.n), {}, wrong=0.2, budget=30, groups=h.labels(60 * h.n, 60)).rows, None
+
+
+@of_record("compare", "ModelComparison")
+def compare_models(h):
+    values = {name: h.floats(6 * h.n) for name in ("one", "other")}
+    return pe.compare(values, h.labels(6 * h.n)), None
 
 
 @of_record("audit", "GalleryAudit")

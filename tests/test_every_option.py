@@ -47,6 +47,7 @@ def normals(labels, seed=1):
 QUERIES, GALLERY, NOVEL = normals(Y), normals(Z, 2), normals(OTHERS, 3)
 IDS, OWN_IDS = (pe.search(d, GALLERY, 13, "mls").ids for d in (QUERIES, GALLERY))
 ISOTROPIC, DIRECTIONS, SPREAD, SCALED = (make(kind, G, DIM) for kind in ("normal_isotropic", "vmf", "nivmf", "scaled"))
+EVEN, NONE_ACCEPTED = np.arange(G) % 2 == 0, pe.FalseMatchLimit(9.0, alpha=0.1, delta=0.1, number=9, allowed=0)
 PAIRS = np.array([(0, 3), (1, 2), (5, 7), (2, 9), (4, 4), (13, 20), (7, 1)])
 RIGHT, QUALITY = RNG.random(60) < 0.6, RNG.normal(size=60)
 SURE = (RIGHT + RNG.normal(size=60)).round(1)
@@ -141,9 +142,13 @@ VERBS = [
     Row(pe.pairwise, SIDES, {"score": "cosine"}),
     Row(pe.paired, {"a": QUERIES, "b": GALLERY[:Q]}, {"score": "cosine"}),
     Row(pe.rescore, {**SIDES, "candidates": IDS}, {"score": "cosine"}),
-    Row(pe.rerank, {**SIDES, "candidates": IDS, "k": 3}, {"k": 2, "score": "cosine"}),
-    Row(pe.search, {**SIDES, "k": 3}, {"k": 2, "score": "cosine"}),
-    Row(pe.search_above, {**SIDES, "threshold": -9.0}, {"threshold": -8.0, "score": "neg_sq_l2"}),
+    Row(pe.rerank, {**SIDES, "candidates": IDS, "k": 3}, {"k": 2, "score": "cosine", "exclude": IDS[:, :1]}),
+    Row(pe.search, {**SIDES, "k": 3},
+        {"k": 2, "score": "cosine", "allowed": EVEN, "exclude": IDS[:, :1], "accept": NONE_ACCEPTED}),
+    Row(pe.search_above, {**SIDES, "threshold": -9.0},
+        {"threshold": -8.0, "score": "neg_sq_l2", "allowed": EVEN, "exclude": IDS[:, :1]}),
+    Row(pe.exclude_same, {"queries": {"class": Y}, "gallery": {"class": Z}}, {"ids": np.arange(G) + 50},
+        lambda exclude: [exclude.of_query(i) for i in range(Q)]),
     Row(pe.duplicates, {"items": GALLERY, "threshold": -9.0}, {"threshold": -8.0, "score": "neg_sq_l2"}),
     Row(pe.cluster, {"items": GALLERY, "threshold": -9.0},
         {"threshold": -8.0, "score": "neg_sq_l2", "floor": -9.5, "margin": 1.0,
@@ -240,14 +245,16 @@ SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=1)
 RERANKER = [
     Row(asked("search"), {"queries": QUERIES, "k": 5, "shortlist": 9}, {
         "k": 4, "shortlist": 2, "score": "cosine", "filter": "id < 20",
-        "params": faiss.SearchParametersIVF(nprobe=1)}, of=pe.Gallery.search),
+        "params": faiss.SearchParametersIVF(nprobe=1), "allowed": EVEN, "exclude": 2 * IDS[:, :1],
+        "accept": NONE_ACCEPTED}, of=pe.Gallery.search),
     Row(asked("search_above"), {"queries": QUERIES, "threshold": -9.0},
-        {"threshold": -8.0, "score": "cosine", "filter": "id < 20"}, of=pe.Gallery.search_above),
+        {"threshold": -8.0, "score": "cosine", "filter": "id < 20", "allowed": EVEN, "exclude": 2 * IDS[:, :1]},
+        of=pe.Gallery.search_above),
     Row(asked("duplicates"), {"threshold": -9.0}, {"threshold": -8.0, "score": "cosine"},
         of=pe.Gallery.duplicates),
     Row(asked("rescore"), {"queries": QUERIES, "candidates": 2 * IDS}, {"score": "cosine"}, of=pe.Gallery.rescore),
-    Row(asked("rerank"), {"queries": QUERIES, "candidates": 2 * IDS, "k": 5}, {"k": 4, "score": "cosine"},
-        of=pe.Gallery.rerank),
+    Row(asked("rerank"), {"queries": QUERIES, "candidates": 2 * IDS, "k": 5},
+        {"k": 4, "score": "cosine", "exclude": 2 * IDS[:, :1]}, of=pe.Gallery.rerank),
     Row(indexed, {"factory": "Flat", "first_stage": "surrogate"}, {
         "factory": "HNSW8", "first_stage": "cosine", "score": "llr:prior_var=1"}, of=pe.Gallery.build_index),
     Row(pe.FaissReranker, {"index": flat(), "gallery": GALLERY},
@@ -257,10 +264,12 @@ RERANKER = [
     Row(pe.FaissReranker.build, {"gallery": GALLERY, "factory": "Flat"},
         {"factory": "IVF5,Flat", "first_stage": "surrogate", "score": "cosine", "ids": np.arange(G) + 50}, found),
     Row(searched, {"build": "IVF5,Flat", "shortlist": 9},
-        {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": np.arange(G) % 2 == 0, "accept": ACCEPTED},
+        {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": EVEN, "exclude": IDS[:, :1], "accept": ACCEPTED},
         of=pe.FaissReranker.search),
     Row(pe.FaissReranker.build(GALLERY, "Flat").search_above, {"queries": QUERIES, "threshold": -9.0},
-        {"threshold": -8.0, "allowed": np.arange(G) % 2 == 0}, of=pe.FaissReranker.search_above),
+        {"threshold": -8.0, "allowed": EVEN, "exclude": IDS[:, :1]}, of=pe.FaissReranker.search_above),
+    Row(pe.FaissReranker.build(GALLERY, "Flat").rerank, {"queries": QUERIES, "candidates": IDS, "k": 3},
+        {"k": 2, "exclude": IDS[:, :1]}, of=pe.FaissReranker.rerank),
     Row(pe.FaissReranker.build(GALLERY, "Flat").duplicates, {"threshold": -9.0}, {"threshold": -8.0},
         of=pe.FaissReranker.duplicates),
     Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
@@ -343,6 +352,8 @@ EVALUATION = [
         {"p_target": 0.1, "c_miss": 9.0, "c_fa": 9.0, "clusters": CLASSES, "seed": 3}),
     Row(pe.answers_to_check, {"found": QUALITY, "checked": {}, "wrong": 0.2, "budget": 40},
         {"checked": CHECKED, "wrong": 0.3, "budget": 41, "delta": 0.1, "groups": np.r_[0, :59], "seed": 1}),
+    Row(pe.compare, {"values": {"one": SURE, "other": QUALITY}},
+        {"values": {"one": SURE, "other": 2 * QUALITY}, "clusters": CLASSES, "seed": 1}),
     Row(pe.audit, {"d": MANY, "labels": OF_MANY}, {"score": "mls", "seed": 1}),
     Row(evaluation.probability, {"confidence": SURE, "right": RIGHT, "clusters": CLASSES}, {"seed": 1}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
@@ -527,7 +538,7 @@ DATA = [
          "degrees": 45.0}, thrice),
     Row(transforms.eval_transform, {"normalisation": transforms.IMAGENET, "shorter": 30, "side": 24},
         {"normalisation": transforms.FACES, "shorter": 40, "side": 20}, thrice),
-    Row(transforms.face_transform, {}, {"side": 20, "flip": True}, thrice),
+    Row(transforms.face_transform, {}, {"side": 20, "flip": True, "normalisation": transforms.IMAGENET}, thrice),
 ]  # fmt: skip
 
 ROWS = [*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO, *HEADS, *LOSSES, *DATA]
@@ -654,24 +665,27 @@ ELSEWHERE = {
                      *(f"Threshold.{check} {what}" for check in ("check", "check_score")
                        for what in ("normalisation", "dim", "applied")), "Threshold.check gallery_size"),
                     "what is refused"),
-    **{f"{owner}{name} most": "tests/retrieval/test_above.py"
+    **{f"{owner}{name} most": "tests/retrieval/test_search_above.py"
        for owner in ("", "FaissReranker.", "Gallery.") for name in ("search_above", "duplicates")},
+    **dict.fromkeys((*(f"FaissReranker.{name} score" for name in ("search", "search_above", "rerank", "rescore")),
+                     "FaissReranker.remove skip_missing", "Gallery.remove skip_missing"),
+                    "tests/retrieval/test_searchable.py"),
     "cluster most": "tests/retrieval/test_cluster.py",
     "Threshold.select confidence": "tests/fits/test_learn_then_test.py",
     **dict.fromkeys(("Threshold.select labels", "Threshold.confidence_of labels"),
                     "tests/fits/test_answer_confidence.py"),
-    "Distribution.validate first_row": "tests/io/test_arrow.py",
+    "Distribution.validate first_row": "tests/io/test_arrow_tables.py",
     "write_ranking queries": "tests/cli/test_tables.py",
     "create weights": "tests/train/test_backbones.py",
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",
     **dict.fromkeys(("answer_confidence kind", "answer_confidence labels"), "tests/fits/test_answer_confidence.py"),
-    "read_plda before": "tests/io/test_io_plda.py",
+    "read_plda before": "tests/io/test_plda_files.py",
     **dict.fromkeys(("read_distribution skip_bad", "from_arrow skip_bad"), "tests/io/test_distribution_files.py"),
     "load method": "tests/cli/test_extend.py",
     "Distribution.cuda device": "tests/distributions/test_distributions.py",
     "train command": "tests/train/test_train_cli.py",
-    "FaissReranker.build recall": "tests/retrieval/faiss/test_first_stage_recall.py",
+    "FaissReranker.build recall": "tests/retrieval/faiss/test_faiss_reranker_recall.py",
     "reader use": "tests/cli/test_extend.py",
     **{f"{name} validate_args": OF_DISTRIBUTIONS for name in torch_distributions.__all__ if name != "unit_sphere"},
     **{f"{name}.rsample sample_shape": OF_DISTRIBUTIONS for name in ("VonMisesFisher", "NonIsotropicVonMisesFisher")},

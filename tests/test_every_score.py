@@ -182,6 +182,7 @@ DIMS = (1, 2, 3, 15, 16, 17, 31, 64, 100, 129, 512)
     [
         *((name, "normal_diagonal") for name in ("mls", "llr", "ppk", "neg_kl")),
         ("cosine", "point"),
+        ("inner_product", "point"),
         ("neg_sq_l2", "point"),
     ],
 )

@@ -1,8 +1,10 @@
 """The plan of the house: imports go down only, each tool is used in one place, generated files regenerate."""
 
 import ast
+import contextlib
 import graphlib
 import importlib
+import importlib.util
 import inspect
 import pathlib
 import re
@@ -12,7 +14,8 @@ import sys
 import pytest
 
 import peaccel as pe
-from peaccel import evaluation
+from peaccel import evaluation, methods
+from peaccel import train as pe_train
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "python" / "peaccel"
@@ -24,7 +27,7 @@ LAYERS = [layer.split() for layer in (
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
-    "error layout", "simd parallel", "view topk special rng rows", "coded_panels", "drivers panels codes", "kernels",
+    "error layout", "memory", "simd parallel", "view topk special rng rows", "coded_panels", "drivers panels codes", "kernels",
     "cuda", "python",
 )]  # fmt: skip
 
@@ -55,6 +58,18 @@ def test_python_imports_go_down():
             if parts[0] == "peaccel" and parts[1] != own:
                 assert parts[1] in height, f"{path.relative_to(ROOT)} imports {module}, which is no module"
                 assert height[parts[1]] < height[own], f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_the_reproduction_is_a_user_and_imports_what_is_public():
+    """Of modules without an underscore, names of their `__all__`."""
+    for path in (ROOT / "reproduction").glob("*.py"):
+        for name in imports(path):
+            module, _, attribute = name.rpartition(".")
+            if name.startswith("peaccel."):
+                assert "._" not in name, f"{path.relative_to(ROOT)} imports {name}"
+                known = getattr(importlib.import_module(module), "__all__", ())
+                is_public = attribute in known or importlib.util.find_spec(name) is not None
+                assert is_public, f"{path.relative_to(ROOT)} imports {name}, which is not in __all__ of {module}"
 
 
 def imported_files(path, files):
@@ -156,6 +171,77 @@ def test_each_tool_is_used_in_one_place(files, what, where):
     assert {str(p.relative_to(PACKAGE if p.suffix == ".py" else ROOT / "rust")) for p in users} == where
 
 
+# Sources that no test file is named after, by the file that tests them.
+TESTED_IN = {
+    "_utils/test_config": "python_files",
+    "_utils/test_numbers": "arrays warn",
+    "_utils/test_progress": "progress_bar",
+    "_utils/test_words": "suggestions",
+    "cli/test_arrivals": "embed_data feature_files fitted_files labelled_files search_files trial_files",
+    "cli/test_cli": "embed embed_options info outputs rerank scores shares",
+    "cli/test_options": "check_answers check_threshold option_groups",
+    "cli/test_tables": "npy_files table_paths",
+    "data/test_data_images": "corruption images transforms",
+    "data/test_data_readers": "captions datasets faces features ijbc_matches listings metric_learning places",
+    "distributions/test_distributions": "checks classes torch_containers",
+    "distributions/test_log_prob": "entropy match_variance numerics",
+    "evaluation/test_audit": "audit_pages",
+    "evaluation/test_choose_score": "criteria drawn_pairs pair_rates",
+    "evaluation/test_choose_threshold": "promises threshold_pages threshold_results",
+    "evaluation/test_evaluate": "columns evaluate_trials formatting results",
+    "evaluation/test_promise_monitor": "evidence monitor_pages",
+    "evaluation/test_score_trials": "calibrate_scores",
+    "evaluation/test_separation": "intervals",
+    "fits/test_fit_match_probability": "reliability_curve",
+    "fits/test_fit_quality": "quality",
+    "fits/test_fit_prior": "fit_shift fit_vmf labelled_pairs",
+    "io/test_arrow_tables": "arrow_columns arrow_sources item_columns table_of_items",
+    "io/test_damaged_files": "array_files stored_arrays",
+    "io/test_fits": "records saved_fit states",
+    "io/test_projects": "ensembles",
+    "io/test_reading": "rankings read_enrolment read_ids read_labels read_trials scored_pairs text_columns",
+    "losses/test_between": "score_distance",
+    "losses/test_losses_classes": "bottleneck easy_margin margin regression spherical_confidence vmf",
+    "losses/test_losses_processes": "base batch mean_score",
+    "losses/test_pairs": "likelihood matches nce",
+    "losses/test_proxies": "nca",
+    "losses/test_triplets": "bayesian_triplet_listing",
+    "metrics/test_calibration_error": "confidences",
+    "metrics/test_rejection": "error_versus_discard reject_verification ties",
+    "metrics/test_retrieval_metrics": "judged_ranking",
+    "metrics/test_verification": "detection_cost draws equal_error_rate trial_clusters",
+    "ops/test_parallel": "runtime",
+    "ops/test_samplers": "sample",
+    "ops/test_special": "bessel",
+    "published/test_published": "non_isotropic revisited",
+    "retrieval/faiss/test_ids_of_the_index": "indexed_items items vectors",
+    "retrieval/faiss/test_index": "linearisation serialization",
+    "retrieval/lance/test_gallery": "commit_checksums item_tables mapped_rows seen_rows version_rows",
+    "retrieval/ray/test_map_parts": "parquet_parts",
+    "retrieval/ray/test_sharded_gallery": "gallery_parts",
+    "retrieval/test_normalise_scores": "adaptive_norm",
+    "retrieval/test_retrieval": "plan prepared",
+    "test_every_method": "method parts points",
+    "test_every_op": "autograd cpu definitions diag_scores dispatch dot_scores numpy",
+    "test_every_score": "densities distances inputs",
+    "train/test_backbones": "backbone bn_inception clip_tower iresnet named_function network pooling small_cnn timm_network weights",
+    "train/test_train": "batch_sampling embedding loop optim",
+    "train/test_train_cli": "fit_head outline training tune",
+    "train/test_train_runs": "encoder folder interruption recipes resuming runs sources tuning",
+}
+
+
+def test_the_test_of_a_source_is_found_by_name():
+    """A test's name begins with the source's, or `TESTED_IN` has it; `test_methods.py` has all papers."""
+    tests = {str(path.relative_to(ROOT / "tests"))[:-3] for path in (ROOT / "tests").rglob("test_*.py")}
+    assert TESTED_IN.keys() <= tests
+    named = {name.rpartition("/test_")[2].removeprefix("test_") for name in tests}
+    files = [path for path in PACKAGE.rglob("*.py") if path.stem not in ("__init__", "__main__")]
+    stems = {path.stem.strip("_") for path in files if path.stem not in methods.FILES}
+    left = {stem for stem in stems if not any(f"{name}_".startswith(f"{stem}_") for name in named)}
+    assert left == set(" ".join(TESTED_IN.values()).split()), "expected tests/<room>/test_<source>.py or TESTED_IN"
+
+
 # Adding a line to a file loses nothing of it.
 WRITES = (
     r"""\.write_(text|bytes)\(|np\.save|\.save_file\(|faiss_index\.write\(|torch\.save|\.dump\(|open\([^)]*["'][wx]"""
@@ -228,13 +314,32 @@ def test_a_subject_has_one_name_in_all_public_functions():
     assert {f"{name}, expected {refused[name]}" for name in used & refused.keys()} == set()
 
 
+ROOMS = ("data", "evaluation", "hub", "io", "methods", "published", "train", "train.backbones")
+
+
+def test_every_public_path_is_text_or_path_like():
+    """Type checkers refuse what a path cannot do where a parameter may be text."""
+    found, places = {}, [pe, *(importlib.import_module(f"peaccel.{room}") for room in ROOMS)]
+    for thing in (getattr(place, name) for place in places for name in place.__all__):
+        calls = [f for key, f in vars(thing).items() if key[0] != "_"] if inspect.isclass(thing) else []
+        for call in filter(callable, [thing, *(getattr(f, "__func__", f) for f in calls)]):
+            with contextlib.suppress(ValueError, TypeError):  # without a signature
+                for each in inspect.signature(call).parameters.values():
+                    if re.search(r"\bPath\b", str(each.annotation)):
+                        found.setdefault(call.__qualname__, set()).add(each.name)
+    made = {"Gallery": {"derived"}, "Run": {"out", "begin", "root", "weights"}}
+    assert found == made  # of which the first is made by its `open` and `create`, and the second makes paths of text
+    run = pe_train.Run(out="a", begin="b", root="c", weights="d")
+    assert (run.out, run.begin, run.root, run.weights) == tuple(map(pathlib.Path, "abcd"))
+
+
 def test_names_say_what_they_hold():
     """CONTRIBUTING has the words that say nothing of it. Keys of files and the words of options are no names."""
     (listed,) = re.findall(r"^No name has the words (.*?) in it:", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     words = re.findall(r"\w+", listed)
     assert "own" in words
     found = re.compile(rf"(^|_)({'|'.join(words)})(_|$)")
-    for path in {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").rglob("*.py")}:
+    for path in {*PACKAGE.rglob("*.py"), *(ROOT / "reproduction").glob("*.py")}:
         names = {name for node in ast.walk(ast.parse(path.read_text())) for name in _names(node)}
         assert {name for name in names if found.search(name)} == set(), path.relative_to(ROOT)
 

@@ -33,8 +33,8 @@ VARIADIC = {
     *("fit_match_probability", "io.to_arrow"),
 }
 
-# Types of libraries that are imported when a function is called.
-LATE = {"DataFrame": pd.DataFrame}
+# Types of modules that are imported when a function is called.
+LATE = {"DataFrame": pd.DataFrame, "Threshold": pe.Threshold}
 
 CALLED = ("__init__", "__call__", "__getitem__", "__iter__", "__len__", "__contains__")
 

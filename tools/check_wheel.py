@@ -1,4 +1,4 @@
-"""Try an installed peaccel by what an extra promises: check_wheel.py core|torch|cuda|cli|train|all [--without-cuda]."""
+"""Try an installed peaccel by what an extra promises: check_wheel.py EXTRA [--without-cuda]."""
 
 import os
 import re
@@ -79,6 +79,13 @@ def check_cli() -> None:
     run("peaccel", "info")
 
 
+def check_gallery() -> None:
+    """A gallery finds its items; without pandas, which older pyarrow asks for the dtype of a table without rows."""
+    items = pe.Normal(np.eye(8, dtype=np.float32), np.ones(8, np.float32))
+    assert pe.Gallery.create("items.lance", items, np.arange(8)).search(items, 1).ids.ravel().tolist() == [*range(8)]
+    assert pe.FaissReranker.build(items, "Flat").search(items, 1).ids.ravel().tolist() == [*range(8)]
+
+
 def check_train() -> None:
     """A training and what it wrote."""
     run("peaccel", "train", "cosface", "--quick")
@@ -102,6 +109,7 @@ CHECKS = {
     "torch": check_torch,
     "cuda": check_cuda,
     "cli": check_cli,
+    "gallery": check_gallery,
     "train": check_train,
     "all": check_readme,
 }

@@ -9,7 +9,9 @@ FILE = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text
 
 
 def needed(extra: str) -> Iterator[str]:
-    """Requirements of an extra, those of the extras that it names among them."""
+    """Requirements of an extra, those of the extras that it names among them; "core" is none."""
+    if extra == "core":
+        return
     for requirement in FILE["project"]["optional-dependencies"][extra]:
         if requirement.startswith("peaccel["):
             for name in requirement.removeprefix("peaccel[").removesuffix("]").split(","):
@@ -18,7 +20,10 @@ def needed(extra: str) -> Iterator[str]:
             yield requirement
 
 
-if len(sys.argv) == 1:
-    print(*FILE["build-system"]["requires"], sep="\n")
-else:
-    print(*dict.fromkeys([*FILE["project"]["dependencies"], *needed(sys.argv[1])]), sep="\n")
+def beside(extra: str) -> list[str]:
+    """All that is installed beside the package."""
+    return list(dict.fromkeys([*FILE["project"]["dependencies"], *needed(extra)]))
+
+
+if __name__ == "__main__":
+    print(*FILE["build-system"]["requires"] if len(sys.argv) == 1 else beside(sys.argv[1]), sep="\n")

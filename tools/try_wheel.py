@@ -15,10 +15,11 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 import host_cuda  # noqa: E402
+import requirements  # noqa: E402
 
-EXTRAS = ("core", "torch", "cli", "train", "all")
+EXTRAS = ("core", "torch", "cli", "gallery", "train", "all")
 """Extras that are tried; "core" is none."""
 
 
@@ -32,7 +33,9 @@ def attempt(package: Path, extra: str, resolution: str) -> None:
         python = Path(folder, "environment/bin/python")
         subprocess.run([*uv, "venv", "--quiet", "--python", sys.executable, python.parent.parent], check=True)
         wanted = f"peaccel{'' if extra == 'core' else f'[{extra}]'} @ {package.as_uri()}"
+        # Named beside the package, its requirements are direct ones, of which the lowest are taken.
         install = [*uv, "pip", "install", "--quiet", "--python", python, "--resolution", resolution, wanted]
+        install += [*requirements.beside(extra), *(["--no-build"] if package.suffix == ".whl" else [])]
         subprocess.run(install, check=True, env=env)
         work = Path(folder, "work")
         work.mkdir()

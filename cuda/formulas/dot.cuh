@@ -186,18 +186,19 @@ struct Cosine : ShiftedCosine {
     __device__ Cosine transposed() const { return *this; }
 };
 
-// -(|mu1 - mu2|^2 + v + w), where v and w are the traces of the covariances, or numbers of any sign.
-struct NegSqL2 : Differentiated<NegSqL2> {
-    static constexpr bool DIFFERENCE = true, NORMS = false, LIMITED = true, SIGNED = true, ALIKE = true;
+// -(|mu1 - mu2|^2 + v + w), where v and w are traces of covariances or numbers of any sign; or mu1.mu2 + v + w.
+template <bool OF_DISTANCES>
+struct SignedSum : Differentiated<SignedSum<OF_DISTANCES>> {
+    static constexpr bool DIFFERENCE = OF_DISTANCES, NORMS = false, LIMITED = true, SIGNED = true, ALIKE = true;
 
-    __device__ NegSqL2(double, double, double) {}
-    __device__ NegSqL2 transposed() const { return *this; }
+    __device__ SignedSum(double, double, double) {}
+    __device__ SignedSum transposed() const { return *this; }
     template <typename Pair>
     __device__ auto value(const Pair& pair) const {
-        return -(pair.x + (pair.v + pair.w));
+        return DIFFERENCE ? -(pair.x + (pair.v + pair.w)) : pair.x + (pair.v + pair.w);
     }
     __device__ static float limit(const LimitPair& pair) {
-        return SPARE * (pair.x + (fabs(pair.v) + fabs(pair.w))) - (pair.x + (pair.v + pair.w));
+        return SPARE * (fabs(pair.x) + (fabs(pair.v) + fabs(pair.w))) + (DIFFERENCE ? -1 : 1) * (pair.x + (pair.v + pair.w));
     }
 };
 
@@ -349,7 +350,8 @@ struct NegKlIsotropic : Monotone {
 #define DOT_FORMULAS(KERNEL_OF)                    \
     KERNEL_OF(cosine, Cosine)                      \
     KERNEL_OF(shifted_cosine, ShiftedCosine)       \
-    KERNEL_OF(neg_sq_l2, NegSqL2)                  \
+    KERNEL_OF(neg_sq_l2, SignedSum<true>)          \
+    KERNEL_OF(inner_product, SignedSum<false>)     \
     KERNEL_OF(mls_isotropic, MlsIsotropic)         \
     KERNEL_OF(neg_mahalanobis_isotropic, NegMahalanobisIsotropic) \
     KERNEL_OF(llr_isotropic, LlrIsotropic)         \

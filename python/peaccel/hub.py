@@ -140,9 +140,9 @@ class Pretrained:
                     if (run / name).is_file():
                         shutil.copyfile(run / name, fresh / name)
             words = ("fitted_on", "score", "figures", "command", "license", "fitted_with")
-            held = {"fits": list(self.fits), "run": self.run is not None}
+            content = {"fits": list(self.fits), "run": self.run is not None}
             about = {"peaccel": "pretrained", "version": VERSION, **{key: getattr(self, key) for key in words}}
-            _write(fresh / ABOUT, {**about, **held})
+            _write(fresh / ABOUT, {**about, **content})
             (fresh / CARD).write_text(self.card(), encoding="utf-8")
 
     @classmethod

@@ -1,7 +1,8 @@
 //! Gradients of scores as sums over pairs, once for each query and once for each gallery row.
 
-use super::{tiles, DynKernel, Gradient, Lists, Pairs, Rows, Side, BLOCK};
+use super::{pieces, tiles, DynKernel, Gradient, Lists, Pairs, Rows, Side, BLOCK};
 use crate::error::Error;
+use crate::memory;
 use crate::parallel;
 use crate::simd::Float;
 
@@ -60,15 +61,15 @@ struct Inverse {
 
 impl Inverse {
     fn new(lists: &Lists) -> Self {
-        let mut starts = vec![0; lists.gallery + 1];
+        let mut starts = memory::filled(0, lists.gallery + 1);
         // Read once: what is counted must be what is sorted.
-        let listed: Vec<_> = (0..lists.ids.rows()).map(|query| lists.of_query(query)).collect();
+        let listed = memory::collected((0..lists.ids.rows()).map(|query| lists.of_query(query)));
         listed.iter().flat_map(|(rows, _)| rows).for_each(|row| starts[row + 1] += 1);
         for j in 0..lists.gallery {
             starts[j + 1] += starts[j];
         }
-        let (mut next, total) = (starts.clone(), starts[lists.gallery]);
-        let (mut queries, mut places) = (vec![0; total], vec![0; total]);
+        let (mut next, total) = (memory::collected(starts.iter().copied()), starts[lists.gallery]);
+        let (mut queries, mut places) = (memory::filled(0, total), memory::filled(0, total));
         for (query, (rows, its_places)) in listed.iter().enumerate() {
             for (&row, place) in rows.iter().zip(its_places) {
                 let at = &mut next[row];
@@ -130,13 +131,11 @@ fn add_queries<T: Float>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let (inputs, shared) = (pair.inputs(), by_shared.len());
-    let mut partial = vec![T::default(); shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK)];
-    let query_parts = split(query, inputs.dim(), inputs.uncertainty1.stored(), SHARED_BLOCK)
-        .into_iter()
-        .zip(split_or_empty(&mut partial, shared))
-        .filter(|_| found)
-        .collect();
-    parallel::for_each(query_parts, interrupted, |((first, mu, uncertainty), shared): (Part<T>, &mut [T])| {
+    let mut partial = memory::filled(T::default(), shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK));
+    let mut share = pieces(&mut partial, shared);
+    let parts = split(query, inputs.dim(), inputs.uncertainty1.stored(), SHARED_BLOCK);
+    let parts = parts.take(if found { usize::MAX } else { 0 }).map(move |part| (part, share()));
+    parallel::for_each(parts, interrupted, |((first, mu, uncertainty), shared)| {
         mu.fill(T::default());
         uncertainty.fill(T::default());
         let rows = mu.chunks_mut(inputs.dim()).zip(uncertainty.chunks_mut(inputs.uncertainty1.stored()));
@@ -144,7 +143,7 @@ fn add_queries<T: Float>(
             let mut out = Gradient { mu, uncertainty, shared: &mut *shared };
             let (ids, mut places) = lists.of_query(i);
             places.iter_mut().for_each(|place| *place += i * lists.ids.stored());
-            let weights: Vec<T> = places.iter().map(|&place| weights[place]).collect();
+            let weights = memory::collected(places.iter().map(|&place| weights[place]));
             add_gradient(pair, Side::Query, i, Rows::List(&ids), &places, &weights, &mut out);
         }
     })?;
@@ -165,7 +164,7 @@ fn add_gallery<T: Float>(
     let inputs = pair.inputs();
     let inverse = Inverse::new(lists);
     let gallery_parts = split(gallery, inputs.dim(), inputs.uncertainty2.stored(), SHARED_BLOCK);
-    parallel::for_each(gallery_parts, interrupted, |(first, mu, uncertainty): Part<T>| {
+    parallel::for_each(gallery_parts, interrupted, |(first, mu, uncertainty)| {
         mu.fill(T::default());
         uncertainty.fill(T::default());
         let rows = mu.chunks_mut(inputs.dim()).zip(uncertainty.chunks_mut(inputs.uncertainty2.stored()));
@@ -173,7 +172,7 @@ fn add_gallery<T: Float>(
             let mut out = Gradient { mu, uncertainty, shared: &mut [] };
             let entries = inverse.starts[j]..inverse.starts[j + 1];
             let places = &inverse.places[entries.clone()];
-            let weights: Vec<T> = places.iter().map(|&place| weights[place]).collect();
+            let weights = memory::collected(places.iter().map(|&place| weights[place]));
             let list = Rows::List(&inverse.queries[entries]);
             add_gradient(pair, Side::Gallery, j, list, places, &weights, &mut out);
         }
@@ -188,16 +187,7 @@ fn split<'a, T>(
     dim: usize,
     stored: usize,
     rows: usize,
-) -> Vec<Part<'a, T>> {
+) -> impl ExactSizeIterator<Item = Part<'a, T>> {
     let parts = mu.chunks_mut(rows * dim).zip(uncertainty.chunks_mut(rows * stored.max(1)));
-    parts.enumerate().map(|(part, (mu, uncertainty))| (part * rows, mu, uncertainty)).collect()
-}
-
-/// Chunks of `size`, or, where `size` is 0, an endless sequence of empty slices.
-fn split_or_empty<T>(data: &mut [T], size: usize) -> Box<dyn Iterator<Item = &mut [T]> + '_> {
-    if size == 0 {
-        Box::new(std::iter::repeat_with(|| &mut [] as &mut [T]))
-    } else {
-        Box::new(data.chunks_mut(size))
-    }
+    parts.enumerate().map(move |(part, (mu, uncertainty))| (part * rows, mu, uncertainty))
 }

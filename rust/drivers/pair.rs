@@ -116,25 +116,25 @@ impl<T: Float, P: PairKernel<Elem = T>> DynKernel<T> for P {
         PairKernel::inputs(self)
     }
     fn score(&self, q: Rows, g: Rows, out: &mut [T], saved: &mut [T]) {
-        dispatch(Score { pair: self, q, g, out, saved });
+        dispatch(Score(self, (q, g, out, saved)));
     }
     fn backward(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>) {
-        dispatch(Backward { pair: self, side, pairs, places, weights, out });
+        dispatch(Backward(self, (side, pairs, places, weights, out)));
     }
     fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
-        dispatch(ScoreTile { pair: self, tile, out, saved });
+        dispatch(ScoreTile(self, (tile, out, saved)));
     }
     fn largest_part(&self) -> (usize, usize) {
         PairKernel::largest_part(self)
     }
     fn pairwise(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
-        dispatch(Pairwise { pair: self, tile, out, saved });
+        dispatch(Pairwise(self, (tile, out, saved)));
     }
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
-        dispatch(BackwardTile { pair: self, tile, weights, out });
+        dispatch(BackwardTile(self, (tile, weights, out)));
     }
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
-        dispatch(BackwardPaired { pair: self, rows, weights, out });
+        dispatch(BackwardPaired(self, (rows, weights, out)));
     }
     fn best_listed(&self, query: usize, rows: &[usize], k: usize) -> Option<TopK<T>> {
         PairKernel::best_listed(self, query, rows, k)
@@ -144,90 +144,28 @@ impl<T: Float, P: PairKernel<Elem = T>> DynKernel<T> for P {
     }
 }
 
-struct Score<'a, P, T> {
-    pair: &'a P,
-    q: Rows<'a>,
-    g: Rows<'a>,
-    out: &'a mut [T],
-    saved: &'a mut [T],
-}
-impl<T: Float, P: PairKernel<Elem = T>> Kernel for Score<'_, P, T> {
-    const LANES_MEET: bool = false;
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.score_saving::<S>(self.q, self.g, self.out, self.saved);
-    }
-}
-
-struct Backward<'a, 'b, P, T> {
-    pair: &'a P,
-    side: Side,
-    pairs: (Rows<'a>, Rows<'a>),
-    places: &'a [usize],
-    weights: &'a [T],
-    out: &'a mut Gradient<'b, T>,
-}
-impl<T: Float, P: PairKernel<Elem = T>> Kernel for Backward<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.backward::<S>(self.side, self.pairs, self.places, self.weights, self.out);
-    }
+/// Defines a kernel that calls a method of a pair function on the level in use, with these arguments.
+macro_rules! call_on_level {
+    ($name:ident, $method:ident, LANES_MEET = $meet:literal, ($($argument:ident: $type:ty),+)) => {
+        struct $name<'a, P, A>(&'a P, A);
+        impl<T: Float, P: PairKernel<Elem = T>> Kernel for $name<'_, P, ($($type),+)> {
+            const LANES_MEET: bool = $meet;
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self) {
+                let ($($argument),+) = self.1;
+                self.0.$method::<S>($($argument),+);
+            }
+        }
+    };
 }
 
-struct ScoreTile<'a, 'b, 'c, P, T> {
-    pair: &'a P,
-    tile: Tile,
-    out: &'a mut [&'b mut [T]],
-    saved: &'a mut [&'c mut [T]],
-}
-impl<T: Float, P: PairKernel<Elem = T>> Kernel for ScoreTile<'_, '_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.tile::<S>(self.tile, self.out, self.saved);
-    }
-}
-
-struct Pairwise<'a, 'b, 'c, P, T> {
-    pair: &'a P,
-    tile: Tile,
-    out: &'a mut [&'b mut [T]],
-    saved: &'a mut [&'c mut [T]],
-}
-impl<T: Float, P: PairKernel<Elem = T>> Kernel for Pairwise<'_, '_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.pairwise::<S>(self.tile, self.out, self.saved);
-    }
-}
-
-struct BackwardTile<'a, 'b, P, T> {
-    pair: &'a P,
-    tile: Tile,
-    weights: &'a View<'a, T>,
-    out: &'a mut TileGradient<'b, T>,
-}
-impl<T: Float, P: PairKernel<Elem = T>> Kernel for BackwardTile<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.backward_tile::<S>(self.tile, self.weights, self.out);
-    }
-}
-
-struct BackwardPaired<'a, 'b, P, T> {
-    pair: &'a P,
-    rows: Range<usize>,
-    weights: &'a [T],
-    out: &'a mut TileGradient<'b, T>,
-}
-impl<T: Float, P: PairKernel<Elem = T>> Kernel for BackwardPaired<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.backward_paired::<S>(self.rows, self.weights, self.out);
-    }
-}
+call_on_level!(Score, score_saving, LANES_MEET = false, (q: Rows<'_>, g: Rows<'_>, out: &mut [T], saved: &mut [T]));
+call_on_level!(Backward, backward, LANES_MEET = true,
+    (side: Side, pairs: (Rows<'_>, Rows<'_>), places: &[usize], weights: &[T], out: &mut Gradient<'_, T>));
+call_on_level!(ScoreTile, tile, LANES_MEET = true, (tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]));
+call_on_level!(Pairwise, pairwise, LANES_MEET = true, (tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]));
+call_on_level!(BackwardTile, backward_tile, LANES_MEET = true,
+    (tile: Tile, weights: &View<'_, T>, out: &mut TileGradient<'_, T>));
+call_on_level!(BackwardPaired, backward_paired, LANES_MEET = true,
+    (rows: Range<usize>, weights: &[T], out: &mut TileGradient<'_, T>));

@@ -1,7 +1,8 @@
 //! All pairs of queries and gallery rows, a tile at a time: scores and gradients.
 
-use super::{DynKernel, Gradient, Gradients, Inputs, Rows, Side, BLOCK};
+use super::{pieces, DynKernel, Gradient, Gradients, Inputs, Rows, Side, BLOCK};
 use crate::error::Error;
+use crate::memory;
 use crate::parallel;
 use crate::rows;
 use crate::simd::Float;
@@ -70,11 +71,10 @@ pub fn pairwise<T: Float>(
         return Ok(());
     }
     let together = queries_of_part(queries, gallery.div_ceil(segment), most);
-    let mut parts = Vec::new();
-    let mut saved = saved.chunks_mut(together * gallery);
+    let mut parts = memory::room(queries.div_ceil(together) * gallery.div_ceil(segment));
+    let mut saved = pieces(saved, together * gallery);
     for (block, rows) in out.chunks_mut(together * gallery).enumerate() {
-        let (mut rows, mut saved) =
-            (cut(rows, gallery, segment), saved.next().map_or_else(Vec::new, |saved| cut(saved, gallery, segment)));
+        let (mut rows, mut saved) = (cut(rows, gallery, segment), cut(saved(), gallery, segment));
         for first in (0..gallery).step_by(segment) {
             let (scores, saved) = (next(&mut rows), next(&mut saved));
             parts.push(ScorePart { first, query: block * together, scores, saved });
@@ -110,9 +110,10 @@ pub fn pairwise_of_one_set<T: Float>(
     }
     let size = rows.div_ceil(BLOCKS).next_multiple_of(BLOCK).min(LARGEST_BLOCK);
     let (mut scores, mut saved) = (blocks_of(out, rows, size), blocks_of(saved, rows, size));
-    let mut parts = Vec::new();
-    for a in 0..rows.div_ceil(size) {
-        for b in a..rows.div_ceil(size) {
+    let count = rows.div_ceil(size);
+    let mut parts = memory::room(count * (count + 1) / 2);
+    for a in 0..count {
+        for b in a..count {
             let block = |n: usize| n * size..rows.min((n + 1) * size);
             let [scores, saved] = [&mut scores, &mut saved].map(|blocks| {
                 let mut take =
@@ -142,11 +143,10 @@ struct MirroredPart<'a, T> {
 
 /// The blocks of `size` x `size` numbers of a square matrix, of which each is a list of rows; no blocks of an empty one.
 fn blocks_of<T>(matrix: &mut [T], rows: usize, size: usize) -> Vec<Vec<Vec<&mut [T]>>> {
-    let blocks = matrix.chunks_mut((rows * size).max(1)).map(|block| {
-        let mut rows = cut(block, rows, size);
-        std::iter::repeat_with(|| next(&mut rows)).take_while(|block| !block.is_empty()).collect()
-    });
-    blocks.collect()
+    memory::collected(matrix.chunks_mut(rows * size).map(|block| {
+        let mut pieces = cut(block, rows, size);
+        memory::collected((0..rows.div_ceil(size)).map(|_| next(&mut pieces)))
+    }))
 }
 
 /// How many queries meet a segment in one part of the work: as many as pay, unless fewer keep all threads busy; parts are equal.
@@ -173,12 +173,14 @@ pub fn by_tiles<T: Float>(pair: &dyn DynKernel<T>, all: Tile, out: &mut [&mut [T
 
 /// Rows of `width` numbers, each cut into pieces of `size`.
 fn cut<T>(rows: &mut [T], width: usize, size: usize) -> Vec<ChunksMut<'_, T>> {
-    rows.chunks_mut(width).map(|row| row.chunks_mut(size)).collect()
+    memory::collected(rows.chunks_mut(width).map(|row| row.chunks_mut(size)))
 }
 
 /// The next piece of each row.
 fn next<'a, T>(rows: &mut [ChunksMut<'a, T>]) -> Vec<&'a mut [T]> {
-    rows.iter_mut().filter_map(Iterator::next).collect()
+    let mut pieces = memory::room(rows.len());
+    pieces.extend(rows.iter_mut().filter_map(Iterator::next));
+    pieces
 }
 
 /// The scores of a block of queries with a segment of the gallery.
@@ -252,15 +254,16 @@ pub fn backward_paired<T: Float>(
     let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = pair.inputs();
     let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     let (with_query, with_gallery) = (out.wanted.query || shared > 0, out.wanted.gallery);
-    let mut shares = vec![vec![T::default(); shared]; weights.len().div_ceil(BLOCK)];
+    let mut shares = memory::filled(T::default(), shared * weights.len().div_ceil(BLOCK));
+    let mut share = pieces(&mut shares, shared);
     let query = blocks(out.query, (mu1.stored(), uncertainty1.stored()));
     let gallery = blocks(out.gallery, (mu2.stored(), uncertainty2.stored()));
-    let parts = weights.chunks(BLOCK).zip(query.zip(gallery)).zip(&mut shares).enumerate();
-    let parts = parts.map(|(block, ((weights, (query, gallery)), shared))| {
+    let parts = weights.chunks(BLOCK).zip(query.zip(gallery)).enumerate();
+    let parts = parts.map(move |(block, (weights, (query, gallery)))| {
         let rows = block * BLOCK..block * BLOCK + weights.len();
-        PairedPart { rows, weights, query, gallery, shared }
+        PairedPart { rows, weights, query, gallery, shared: share() }
     });
-    parallel::for_each(parts.collect(), interrupted, |part: PairedPart<T>| {
+    parallel::for_each(parts, interrupted, |part| {
         let PairedPart { rows, weights, query, gallery, shared } = part;
         for x in [&mut *query.0, &mut *query.1, &mut *gallery.0, &mut *gallery.1] {
             x.fill(T::default());
@@ -269,7 +272,7 @@ pub fn backward_paired<T: Float>(
         let (query, gallery) = (with_query.then(|| items(query)), with_gallery.then(|| items(gallery)));
         pair.backward_paired(rows, weights, &mut TileGradient { query, gallery, shared });
     })?;
-    shares.iter().for_each(|share| add(&mut out.shared[..shared], share));
+    shares.chunks(shared.max(1)).for_each(|share| add(&mut out.shared[..shared], share));
     Ok(())
 }
 
@@ -277,7 +280,7 @@ pub fn backward_paired<T: Float>(
 fn blocks<'a, T>(
     (mu, uncertainty): (&'a mut [T], &'a mut [T]),
     widths: (usize, usize),
-) -> impl Iterator<Item = (&'a mut [T], &'a mut [T])> {
+) -> impl ExactSizeIterator<Item = (&'a mut [T], &'a mut [T])> {
     mu.chunks_mut(BLOCK * widths.0).zip(uncertainty.chunks_mut(BLOCK * widths.1))
 }
 
@@ -318,7 +321,7 @@ struct SideSums<T> {
 
 impl<T: Float> SideSums<T> {
     fn zeros(side: WorkSide) -> Self {
-        let zeros = |width| vec![T::default(); side.rows * width];
+        let zeros = |width| memory::filled(T::default(), side.rows * width);
         SideSums { mu: zeros(side.widths.0), uncertainty: zeros(side.widths.1) }
     }
 }
@@ -369,13 +372,13 @@ pub fn backward<T: Float>(
     let mut shared_shares = vec![vec![T::default(); shared]; parts];
     let (mu, uncertainty) = (&mut *of_long.0, &mut *of_long.1);
     let longs = mu.chunks_mut(rows * long.dim).zip(uncertainty.chunks_mut((rows * long.widths.1).max(1)));
-    let shorts = shares.iter_mut().map(Some).chain(std::iter::repeat_with(|| None));
-    let parts = (0..long.rows).step_by(rows).zip(longs).zip(shorts).zip(&mut shared_shares);
-    let parts = parts.map(|(((first, (mu, uncertainty)), short), shared)| {
+    let mut shorts = shares.iter_mut();
+    let parts = (0..long.rows).step_by(rows).zip(longs).zip(&mut shared_shares);
+    let parts = parts.map(|((first, (mu, uncertainty)), shared)| {
         let rows = first..long.rows.min(first + rows);
-        LongPart { rows, mu, uncertainty, wanted, short, shared }
+        LongPart { rows, mu, uncertainty, wanted, short: shorts.next(), shared }
     });
-    parallel::for_each(parts.collect(), interrupted, |part| all.add(part))?;
+    parallel::for_each(parts, interrupted, |part| all.add(part))?;
     shared_shares.iter().for_each(|share| add(&mut out.shared[..shared], share));
     if together {
         return all.add_short(shares, of_long, interrupted);
@@ -434,7 +437,7 @@ impl<'a, T: Float> AllPairs<'a, T> {
         mu.fill(T::default());
         uncertainty.fill(T::default());
         let by_item = if long.per_item && wanted { rows.len() * long.widths.0 } else { 0 };
-        let mut by_per_item = vec![T::default(); by_item];
+        let mut by_per_item = memory::filled(T::default(), by_item);
         let sums = if long.per_item { &mut by_per_item[..] } else { &mut *mu };
         let mut of_long = wanted.then_some(ItemGradients { mu: sums, uncertainty: &mut *uncertainty });
         let mut of_short = share.map(|share| ItemGradients { mu: &mut share.mu, uncertainty: &mut share.uncertainty });
@@ -510,7 +513,7 @@ impl<'a, T: Float> AllPairs<'a, T> {
             let (mu, uncertainty) = items;
             FinishPart { first, by_per_item, mu, uncertainty }
         });
-        parallel::for_each(parts.collect(), interrupted, |part| self.finish(short, part))
+        parallel::for_each(parts, interrupted, |part| self.finish(short, part))
     }
 
     /// Applies the chain rule from the numbers per item of some items to their mu and uncertainty.

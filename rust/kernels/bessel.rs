@@ -13,6 +13,7 @@
 //! coefficients and of the result.
 
 use crate::error::Error;
+use crate::memory;
 use crate::parallel;
 use crate::rows::convert;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
@@ -37,8 +38,8 @@ pub fn elementwise<Q: Quantity, T: Float>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     assert!(x.len() == out.len() && (order.len() == 1 || order.len() == x.len()));
-    let parts = x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).enumerate().collect();
-    parallel::for_each(parts, interrupted, |(part, (x, out)): (usize, (&[T], &mut [T]))| {
+    let parts = x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).enumerate();
+    parallel::for_each(parts, interrupted, |(part, (x, out))| {
         let orders = if order.len() == 1 { order } else { &order[part * CHUNK..part * CHUNK + x.len()] };
         by_formula::<Q, T>(orders, x, out);
     })
@@ -56,7 +57,7 @@ pub fn elementwise_f32<Q: Quantity>(
         return elementwise::<Q, f32>(order, x, out, interrupted);
     }
     if order.len() != 1 {
-        let (mut wide, mut values) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+        let (mut wide, mut values) = (memory::filled(0.0, x.len()), memory::filled(0.0, x.len()));
         convert(x, &mut wide);
         elementwise::<Q, f64>(order, &wide, &mut values, interrupted)?;
         convert(&values, out);
@@ -64,8 +65,7 @@ pub fn elementwise_f32<Q: Quantity>(
     }
     assert!(x.len() == out.len());
     let table = Table::of::<Q>(order[0]);
-    let parts = x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).collect();
-    parallel::for_each(parts, interrupted, |(x, out): (&[f32], &mut [f32])| {
+    parallel::for_each(x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)), interrupted, |(x, out)| {
         let order = Order::new(Q::order(order[0]));
         dispatch(ByTable::<Q> { table: &table, order: &order, x, out, quantity: PhantomData });
     })

@@ -11,8 +11,8 @@
 //! [`Formula::by_dimension`] in float64.
 
 use crate::drivers::{
-    pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient, AHEAD,
-    BLOCK,
+    pairs_by_items, Best, DynKernel, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile,
+    TileGradient, AHEAD, BLOCK,
 };
 use crate::error::Error;
 use crate::kernels::pair_op::{BoxedKernel, Facts, Family, PairOp, Purpose, Request};
@@ -21,7 +21,7 @@ use crate::simd::{dispatch, prefetch, AllLanes, Float, Simd, V};
 use crate::special::log::ln;
 use crate::view::View;
 use std::f64::consts::LN_2;
-use std::ops;
+use std::{array, ops};
 
 mod bound;
 mod divergence;
@@ -307,6 +307,19 @@ impl<T: Float, F: Formula> PairKernel for DiagKernel<'_, T, F> {
             for (out, value) in out.iter_mut().zip(values) {
                 *out = T::from_f64(value);
             }
+        }
+    }
+
+    /// Rows that lie apart, as means beside variances do, are listed for the first query, which has them prefetched: processors foresee
+    /// only rows that follow each other.
+    #[inline(always)]
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], _: &mut [&mut [T]]) {
+        let (first, rows) = (tile.gallery.start, self.inputs.mu2.rows());
+        let listed: [usize; BLOCK + AHEAD] = array::from_fn(|k| (first + k).min(rows - 1));
+        let mut gallery = if self.inputs.mu2.is_whole() { Rows::From(first) } else { Rows::List(&listed) };
+        for (i, out) in tile.queries.zip(out) {
+            DynKernel::score(self, Rows::Same(i), gallery, out, &mut []);
+            gallery = Rows::From(first);
         }
     }
 

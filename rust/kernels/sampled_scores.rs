@@ -15,6 +15,7 @@ use crate::drivers::{
 };
 use crate::error::Error;
 use crate::kernels::samplers::{self, add_gradient, draw, HeightPartials, Normals, Sampler, LANES};
+use crate::memory;
 use crate::rng::Stream;
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::special::bessel::Order;
@@ -293,7 +294,7 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
     /// All draws of a row, [n, D].
     fn draws(&self, row: usize) -> Vec<T> {
         let dim = self.items.mu.stored();
-        let mut draws = vec![T::default(); self.n * dim];
+        let mut draws = memory::filled(T::default(), self.n * dim);
         for (part, out) in draws.chunks_mut((LANES * dim).max(1)).enumerate() {
             let (at, count) = self.places(row, part * LANES);
             draw::<P, T>(&self.items, &at[..count], out);
@@ -354,7 +355,7 @@ where
     fn backward(&self, side: Side, (q, g): (Rows, Rows), _: &[usize], weights: &[T], out: &mut Gradient<T>) {
         let (item, others) = if side == Side::Query { (q, g) } else { (g, q) };
         let row = item.at(0);
-        let mut by_per_item = vec![T::default(); self.per_item_width(side).unwrap_or(0)];
+        let mut by_per_item = memory::filled(T::default(), self.per_item_width(side).unwrap_or(0));
         let places = 0..weights.len();
         if side == Side::Query {
             let (query, gallery) = (self.query(row), places.map(|k| self.gallery(others.at(k))).collect::<Vec<_>>());

@@ -101,8 +101,7 @@ pub fn sample<P: Sampler, T: Normals>(
         return Ok(());
     }
     let at = |i: usize| (i % rows, i / rows);
-    let parts = out.chunks_mut(PART * dim).enumerate().collect();
-    parallel::for_each(parts, interrupted, |(part, out): (usize, &mut [T])| {
+    parallel::for_each(out.chunks_mut(PART * dim).enumerate(), interrupted, |(part, out)| {
         for (i, out) in out.chunks_mut(P::AT_ONCE * dim).enumerate() {
             let mut next = at(part * PART + i * P::AT_ONCE);
             let mut places = [(0, 0); PART];
@@ -154,8 +153,8 @@ pub fn backward<P: Sampler, T: Normals>(
         return Ok(());
     }
     let order = Order::new(dim as f64 / 2.0);
-    let parts = mu.chunks_mut(LANES * dim).zip(uncertainty.chunks_mut(LANES * wide)).enumerate().collect();
-    parallel::for_each(parts, interrupted, |(part, (mu, uncertainty)): (usize, (&mut [T], &mut [T]))| {
+    let parts = mu.chunks_mut(LANES * dim).zip(uncertainty.chunks_mut(LANES * wide)).enumerate();
+    parallel::for_each(parts, interrupted, |(part, (mu, uncertainty))| {
         mu.fill(T::default());
         uncertainty.fill(T::default());
         let first = part * LANES;

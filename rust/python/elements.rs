@@ -1,7 +1,7 @@
 //! Exports of the kernels that process elements or items one by one: the functions of the Bessel family, and the samplers.
 
 use super::array::{Array, Element};
-use super::{ensure, interrupted};
+use super::{detached, ensure, interrupted};
 use crate::error::Error;
 use crate::kernels::bessel::{self, Computed as _};
 use crate::kernels::samplers::{self, Distribution, Drawn as _, Items};
@@ -12,15 +12,14 @@ use pyo3::prelude::*;
 #[pyfunction]
 pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Array) -> PyResult<()> {
     let function = bessel::find(name)?;
-    py.detach(|| {
+    detached(py, ("elements", name), || {
         with_type!(x, |T| {
             let (order, x, out) = (order.slice::<f64>()?, x.slice::<T>()?, out.output::<T>()?);
             let fits = x.len() == out.len() && [1, x.len()].contains(&order.len());
             ensure(fits, || "order, x and out need the same number of elements".into())?;
             T::by(function)(order, x, out, &interrupted)
         })
-    })?;
-    Ok(())
+    })
 }
 
 /// The items of a sampler: mu [N, D] and the uncertainties [N] or [N, D], whose shapes are checked against that of `drawn`, [n,
@@ -63,14 +62,13 @@ pub fn sample(
     out: Array,
 ) -> PyResult<()> {
     let distribution = samplers::find(name)?;
-    py.detach(|| {
+    detached(py, ("draws", name), || {
         with_type!(out, |T| {
             let items = items::<T>(distribution, &mu, &uncertainty, seed, first_row, stream, &out)?;
             let (sample, _) = T::functions(distribution);
             sample(&items, out.output()?, &interrupted)
         })
-    })?;
-    Ok(())
+    })
 }
 
 /// Writes the gradients of `sum(weights * samples)`, weights [n, N, D], to `out`: with respect to mu and to uncertainty, in their
@@ -89,7 +87,7 @@ pub fn sample_backward(
     out: [Array; 2],
 ) -> PyResult<()> {
     let distribution = samplers::find(name)?;
-    py.detach(|| {
+    detached(py, ("gradients of draws", name), || {
         with_type!(weights, |T| {
             let items = items::<T>(distribution, &mu, &uncertainty, seed, first_row, stream, &weights)?;
             let weights = weights.slice::<T>()?;
@@ -100,6 +98,5 @@ pub fn sample_backward(
             let (_, backward) = T::functions(distribution);
             backward(&items, weights, by_mu, by_uncertainty, &interrupted)
         })
-    })?;
-    Ok(())
+    })
 }

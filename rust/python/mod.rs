@@ -27,10 +27,11 @@ mod elements;
 mod scores;
 
 use crate::error::Error;
+use crate::memory;
 use crate::parallel;
 use crate::simd;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(
@@ -45,6 +46,7 @@ impl From<Error> for PyErr {
         match error {
             Error::Value(message) => PyValueError::new_err(message),
             Error::Cuda(why) => CudaError::new_err(why),
+            Error::Memory(message) => PyMemoryError::new_err(message),
             Error::Interrupted => PyKeyboardInterrupt::new_err(()),
         }
     }
@@ -53,6 +55,15 @@ impl From<Error> for PyErr {
 /// Whether Python has seen Ctrl-C; the calling thread asks while it waits.
 fn interrupted() -> bool {
     Python::attach(|py| py.check_signals().is_err())
+}
+
+/// Runs the work of a call, named as in [`memory::guarded`], without Python's lock.
+fn detached<R: Send>(
+    py: Python<'_>,
+    call: (&str, &str),
+    work: impl FnOnce() -> Result<R, Error> + Send,
+) -> PyResult<R> {
+    Ok(py.detach(|| memory::guarded(call, work))?)
 }
 
 fn ensure(holds: bool, what: impl Fn() -> String) -> Result<(), Error> {

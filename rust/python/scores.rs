@@ -1,7 +1,7 @@
 //! The Python functions of scores of pairs.
 
 use super::array::{Array, Element};
-use super::{ensure, interrupted};
+use super::{detached, ensure, interrupted};
 use crate::coded_panels::{self, CodedPanels};
 use crate::codes::{self, Codes};
 use crate::drivers::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
@@ -75,7 +75,7 @@ pub fn score(
     saved: Option<Array>,
 ) -> PyResult<()> {
     let kernel = table::find(name)?;
-    py.detach(|| {
+    detached(py, ("scores", name), || {
         with_type!(out, |T| {
             let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
@@ -97,8 +97,7 @@ pub fn score(
                 Pairs::Candidates(ids) => drivers::candidates(pair, name, ids, out, saved, &interrupted),
             }
         })
-    })?;
-    Ok(())
+    })
 }
 
 /// The bit of `wanted` for the gradients of the queries.
@@ -127,7 +126,7 @@ pub fn score_backward(
     saved: Option<Array>,
 ) -> PyResult<()> {
     let kernel = table::find(name)?;
-    py.detach(|| {
+    detached(py, ("gradients", name), || {
         with_type!(weights, |T| {
             let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let pairs = pairs(candidates.as_ref(), &weights, inputs.mu1.rows(), inputs.mu2.rows())?;
@@ -165,8 +164,7 @@ pub fn score_backward(
                 T::pair(kernel, &Request { inputs, purpose: Purpose::Gradients(saved), draws, orders: &orders })?;
             drivers::backward(&*pair, name, pairs, weights, out, &interrupted)
         })
-    })?;
-    Ok(())
+    })
 }
 
 /// The best k of each query's candidates [Q, K], -1 = none, into scores and ids [Q, k]. `codes` are those of the gallery's rows, by
@@ -184,7 +182,7 @@ pub fn rerank(
     ids: Array,
 ) -> PyResult<()> {
     let kernel = table::find(name)?;
-    py.detach(|| {
+    detached(py, ("rerank", name), || {
         with_type!(scores, |T| {
             let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let candidates = candidates.view::<i64>()?;
@@ -196,8 +194,7 @@ pub fn rerank(
             let pair = T::pair(kernel, &Request { inputs, purpose, draws, orders: &orders })?;
             drivers::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
         })
-    })?;
-    Ok(())
+    })
 }
 
 /// Codes, which must be those of a row each.
@@ -210,23 +207,21 @@ fn codes_of<'a, T: Float>(bytes: View<'a, u8>, rows: &Matrix<T>) -> Result<Codes
 /// [G, `codes_width(D)`] bytes.
 #[pyfunction]
 pub fn encode(py: Python<'_>, rows: Array, uncertainties: Array, double: bool, codes: Array) -> PyResult<()> {
-    py.detach(|| {
+    detached(py, ("codes", "rows"), || {
         let codes = codes.output::<u8>()?;
         if double {
             encode_parts(&rows.matrix::<f64>()?, &uncertainties.matrix()?, codes)
         } else {
             encode_parts(&rows.matrix::<f32>()?, &uncertainties.matrix()?, codes)
         }
-    })?;
-    Ok(())
+    })
 }
 
 fn encode_parts<T: Float>(rows: &Matrix<T>, uncertainties: &Matrix<T>, codes: &mut [u8]) -> Result<(), Error> {
     let width = codes::width(rows.stored());
     let fits = uncertainties.rows() == rows.rows() && uncertainties.stored() == 1;
     ensure(fits && codes.len() == rows.rows() * width, || "the codes do not fit the rows".into())?;
-    let parts = codes.chunks_mut(ROWS * width).enumerate().collect();
-    parallel::for_each(parts, &interrupted, |(part, codes): (usize, &mut [u8])| {
+    parallel::for_each(codes.chunks_mut(ROWS * width).enumerate(), &interrupted, |(part, codes)| {
         let first = part * ROWS;
         codes::encode(rows, uncertainties, first..rows.rows().min(first + ROWS), codes);
     })
@@ -282,15 +277,14 @@ pub fn encode_panels(
     numbers: Array,
     middle: Array,
 ) -> PyResult<()> {
-    py.detach(|| {
+    detached(py, ("codes", "panels"), || {
         let (order, out) = (order.slice::<i64>()?, (bytes.output::<u8>()?, numbers.output::<f32>()?));
         if double {
             encode_panels_of(&rows.matrix::<f64>()?, order, out, middle.output()?)
         } else {
             encode_panels_of(&rows.matrix::<f32>()?, order, out, middle.output()?)
         }
-    })?;
-    Ok(())
+    })
 }
 
 fn encode_panels_of<T: Float>(
@@ -306,7 +300,7 @@ fn encode_panels_of<T: Float>(
     middle.copy_from_slice(&coded_panels::middle(rows));
     let (parts, middle) = (ROWS / coded_panels::TOGETHER, &*middle);
     let parts = bytes.chunks_mut((parts * shapes.0 .1).max(1)).zip(numbers.chunks_mut(parts * shapes.1 .1));
-    parallel::for_each(parts.zip(order.chunks(ROWS)).collect(), &interrupted, |((bytes, numbers), order)| {
+    parallel::for_each(parts.zip(order.chunks(ROWS)), &interrupted, |((bytes, numbers), order)| {
         coded_panels::encode(rows, order, middle, bytes, numbers);
     })
 }
@@ -337,7 +331,7 @@ pub fn search(
         other => return Err(Error::Value(format!("prune is {other:?}")).into()),
     };
     let kernel = table::find(name)?;
-    let share = py.detach(|| {
+    detached(py, ("search", name), || {
         with_type!(scores, |T| {
             let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let orders = BothOrders::of(inputs.mu1.stored());
@@ -345,17 +339,16 @@ pub fn search(
             let pair = T::pair(kernel, &Request { inputs, purpose, draws, orders: &orders })?;
             let pairs = (inputs.mu1.rows() * inputs.mu2.rows()).max(1);
             let scored = pair.search(best(&scores, &ids, inputs.mu1.rows())?)?;
-            Ok::<f64, Error>(scored as f64 / pairs as f64)
+            Ok(scored as f64 / pairs as f64)
         })
-    })?;
-    Ok(share)
+    })
 }
 
 /// Packs the gallery rows [G, D], which may be halves, as panels of the same type and of `panels_shape(G, D, ...)`, with row
 /// `order[i]` at position i, and writes the squared norm of the row at each position [G], of the type to compute in.
 #[pyfunction]
 pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Array) -> PyResult<()> {
-    py.detach(|| {
+    detached(py, ("panels", "rows"), || {
         with_type!(norms, |T| {
             let (rows, order, norms) = (rows.matrix::<T>()?, order.slice::<i64>()?, norms.output::<T>()?);
             let fits = norms.len() == rows.rows() && order.len() == rows.rows();
@@ -370,8 +363,7 @@ pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Arr
                 }),
             }
         })
-    })?;
-    Ok(())
+    })
 }
 
 /// Rows that are packed together: a whole number of panels for either type.
@@ -380,14 +372,14 @@ const ROWS: usize = 512;
 /// Packs rows by `pack`, part by part, after their norms, which bring them into the cache.
 fn pack_parts<'a, T: Float, E: Send>(
     rows: &Matrix<T>,
-    parts: impl Iterator<Item = (&'a mut [T], &'a [i64])>,
+    parts: impl ExactSizeIterator<Item = (&'a mut [T], &'a [i64])> + Send,
     panels: &mut [E],
     pack: &(dyn Fn(&[i64], &mut [E]) + Sync),
 ) -> Result<(), Error> {
     let (pairs, length) = panels::shape::<T>(rows.rows(), rows.stored());
     ensure(panels.len() == pairs * length, || "panels do not fit the rows".into())?;
     let parts = panels.chunks_mut((ROWS * rows.stored()).max(1)).zip(parts);
-    parallel::for_each(parts.collect(), &interrupted, |(panels, (norms, order))| {
+    parallel::for_each(parts, &interrupted, |(panels, (norms, order))| {
         dot_scores::sq_norms(rows, order.iter().map(|&row| row as usize), norms);
         pack(order, panels);
     })

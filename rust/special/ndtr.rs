@@ -11,7 +11,7 @@
 //!   log Phi(z) = log(1 - q),   its derivatives f and -f (z + f).
 //!
 //! No terms nearly cancel. phi keeps its digits where z^2 does not: what the rounding of z^2 lost is put back. Largest relative
-//! error measured against arb (tests/ops/test_log_ndtr.py), where the result is a normal number: 7e-16, of the second derivative.
+//! error measured against arb (tests/ops/test_special_log_ndtr.py), where the result is a normal number: 7e-16, of the second derivative.
 
 use super::exp::exp;
 use super::log::ln;

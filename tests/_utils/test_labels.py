@@ -131,9 +131,9 @@ def test_matches_in_every_form_from_functions_and_files(match, tmp_path, monkeyp
 
 
 def test_what_says_neither_yes_nor_no_is_named(tmp_path):
-    with pytest.raises(ValueError, match="choose_pair_threshold: match have maybe in row 1, expected booleans"):
+    with pytest.raises(ValueError, match="choose_pair_threshold: match has maybe in row 1, expected only 0 and 1"):
         pe.choose_pair_threshold(SCORES, ["yes", "maybe", "no", "no"])
-    with pytest.raises(ValueError, match="roc_auc: same has 'maybe', expected only 0 and 1, booleans, or words"):
+    with pytest.raises(ValueError, match="roc_auc: same has maybe in row 1, expected only 0 and 1, booleans, or words"):
         metrics.roc_auc(SCORES, ["yes", "maybe", "no", "no"])
     path = tmp_path / "pairs.tsv"
     path.write_text("Score\tMatch\n0.5\tyes\n0.4\tmaybe\n")

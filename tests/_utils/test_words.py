@@ -42,7 +42,7 @@ def test_there_are_the_words_of_the_field_and_none_is_an_attribute_already():
         (pe, "calibrate", "; calibrate: peaccel.fit_match_probability, of scores; peaccel.calibrate_variance, of unc"),
         (metrics, "ECE", "module 'peaccel.metrics' has no attribute 'ECE'; ECE: peaccel.metrics.calibration_error"),
         (losses, "InfoNCE", "module 'peaccel.losses' has no attribute 'InfoNCE'; InfoNCE: peaccel.losses.ScoreNCE"),
-        (data, "CUB", "module 'peaccel.data' has no attribute 'CUB'; CUB: peaccel.data.metric_learning.cub200"),
+        (data, "CUB", "module 'peaccel.data' has no attribute 'CUB'; CUB: name='cub200' of peaccel.data.read"),
         (special, "ive", "module 'peaccel.special' has no attribute 'ive'; ive: peaccel.special.log_ive"),
         (D, "sample", "'VonMisesFisher' object has no attribute 'sample'; sample: peaccel.sample(d, n) draws"),
         (D, "log_prob", "; log_prob: peaccel.log_prob"),
@@ -58,7 +58,7 @@ def test_unknown_attributes_are_answered(owner, word, answer):
 
 SCORES = {
     **dict.fromkeys(("l2", "euclidean", "squared_euclidean", "sqeuclidean"), "did you mean 'neg_sq_l2'?"),
-    **dict.fromkeys(("ip", "dot", "inner_product"), "of rows of unit length peaccel.scores.cosine"),
+    **dict.fromkeys(("ip", "dot", "dot_product", "max_inner_product"), "did you mean 'inner_product'?"),
     "wasserstein": "did you mean 'neg_w2'?",
     "mutual_likelihood_score": "did you mean 'mls'?",
     "MLS": "did you mean 'mls'?",

@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 from command import run
 
 import peaccel as pe
-from peaccel import _utils, io, retrieval
+from peaccel import _utils, cli, io, retrieval
 from peaccel.cli import _fitted_files
 from peaccel.fits.records import Calibration, FalseMatchLimit
 
@@ -437,3 +438,19 @@ def test_ctrl_c_exits_130_without_a_word(files, capsys, monkeypatch):
     monkeypatch.setattr(np, "savez", interrupt)
     assert run(capsys, SEARCH) == (130, "", "")
     assert not [path for path in files.iterdir() if "r.npz" in path.name or path.name.startswith(".")]
+
+
+def test_a_warning_is_one_line_of_the_command_without_a_line_of_source(capsys, monkeypatch):
+    def warns(name, arguments):
+        warnings.warn("a sentence\nof two lines", UserWarning, stacklevel=1)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    monkeypatch.setattr(cli, "_run", warns)
+    before = warnings.formatwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda *of, **line: sys.stderr.write(warnings.formatwarning(*of[:4]))
+        cli.main(["info"])
+    found = capsys.readouterr().err
+    assert found.startswith("peaccel info: a sentence of two lines\n") and "DeprecationWarning: old" in found
+    assert warnings.formatwarning is before

@@ -14,13 +14,14 @@ from pyarrow import parquet
 
 import peaccel as pe
 from peaccel import io
-from peaccel._utils import config, options
+from peaccel._utils import options
 from peaccel.cli import _training
 from peaccel.cli._embed_options import Embed
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.evaluate import Evaluate
 from peaccel.train import runs
 from reproduction import __main__ as reproduction
+from reproduction.files import read_toml
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,8 +40,15 @@ SHOWN = {
     "peaccel train llr_nce --data folder --root photos/ --backbone resnet50 --weights resnet50.safetensors": (
         "resnet50.safetensors: "
     ),
+    "peaccel train pfe --data folder --root photos/ --backbone my_file.py:make --out runs/mine": "my_file.py: ",
     "peaccel train el_nivmf --data cub200 --root CUB_200_2011/ --backbone resnet50 --weights resnet50.pth "
     "--frozen-bn": ("resnet50.pth: "),
+    "peaccel calibrate-scores --pairs scored.csv --out match.json": "",
+    "peaccel score-trials --embeddings e.npz --ids ids.npy --trial-list trials.txt --accept verify/accept.json "
+    "--match-probability match.json --out decided.csv": "trials.txt: ",
+    "peaccel compare --runs pfe=runs/try llr_nce=runs/head --metric recall_at_1 --out models/": (
+        "runs/try/queries.npz: "
+    ),
     "peaccel fit-head features.npy --labels labels.npy": "--match.epochs 1",
     "peaccel fit-head features.npy --labels labels.npy --covariates seconds.npy snr.npy --out runs/sure": (
         "--match.epochs 1"
@@ -236,7 +244,7 @@ def test_commands_of_the_papers_have_options_that_there_are(monkeypatch, tmp_pat
         "-m": lambda words: options.parse(reproduction.Reproduce, "", "", words[1:]),
         "train": lambda words: _training.parse(None, "", "", words[0], words[1:], runs.Run()),
     }
-    items = config.read_mapping(Path(reproduction.__file__).parent / "papers.toml")["item"]
+    items = read_toml("papers.toml")["item"]
     lines = {tuple(words[1:]) for item in items if "command" in item for words in called(item["command"])}
     known = {words for words in lines if words[0] in parsed}
     assert {words[0] for words in known} >= {"embed", "train", "-m"}

@@ -19,11 +19,13 @@ from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
 from peaccel.cli._option_groups import NormFiles
 from peaccel.cli.audit import Audit
+from peaccel.cli.calibrate_scores import CalibrateScores
 from peaccel.cli.check_answers import CheckAnswers
 from peaccel.cli.check_threshold import CheckThreshold
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.cluster import Cluster
+from peaccel.cli.compare import Compare
 from peaccel.cli.demo import DemoSettings
 from peaccel.cli.duplicates import Duplicates
 from peaccel.cli.evaluate import Evaluate
@@ -31,10 +33,11 @@ from peaccel.cli.fit_head import HEADS, HeadFiles
 from peaccel.cli.gallery import ACTIONS
 from peaccel.cli.quality import RateQuality
 from peaccel.cli.rerank import Rerank
+from peaccel.cli.score_trials import ScoreTrials
 from peaccel.cli.search import Search
 from peaccel.data import COMPOSED, EVALUATED, READERS, TRAINED, read
 from peaccel.train import sources
-from peaccel.train.runs import DATA, Job, Run
+from peaccel.train.runs import BACKBONE, DATA, Job, Run
 from peaccel.train.tuning import SearchLimits
 
 KINDS = {
@@ -48,8 +51,11 @@ KINDS = {
     "fit-head": [HeadFiles, Job],
     "embed": [Embed],
     "evaluate": [Evaluate],
+    "compare": [Compare],
     "choose-score": [ChooseScore],
     "choose-threshold": [ChooseThreshold],
+    "calibrate-scores": [CalibrateScores],
+    "score-trials": [ScoreTrials],
     "check-answers": [CheckAnswers],
     "check-threshold": [CheckThreshold],
     "audit": [Audit],
@@ -61,9 +67,9 @@ KINDS = {
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
     "above": "score is this at least",
-    "accept": "pe.learn_then_test",
+    "accept": "pe.learn_then_test|of pairs that 'peaccel choose-threshold",
     "accumulate": "gradients",
-    "backbone": "timm",
+    "backbone": "timm|peaccel train",
     "begin": "start from",
     "calibration": "pe.calibrate_variance",
     "certainty": "How surely",
@@ -111,6 +117,7 @@ MEANINGS = {
     "weights": "backbone",
     "wrong": "[Tt]he target",
     "workers": "Processes that prepare",
+    "image_size": "in pixels",
     "ids": "ids",
     "k": "How many",
     "centre": "pe.fit_centre",
@@ -138,7 +145,10 @@ def options_of(command):
     """By name the type of each option, without None, and its help."""
     found = {}
     for kind in KINDS[command]:
-        told, hints = {**sentences(kind), **({"data": DATA} if kind is Run else {})}, get_type_hints(kind)
+        told, hints = (
+            {**sentences(kind), **({"data": DATA, "backbone": BACKBONE} if kind is Run else {})},
+            get_type_hints(kind),
+        )
         for f in fields(kind):
             choices = tuple(t for t in get_args(hints[f.name]) if t is not type(None)) or (hints[f.name],)
             found[f.name] = choices, " ".join(told[f.name].split())

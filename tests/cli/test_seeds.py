@@ -100,7 +100,8 @@ def test_only_training_images_are_augmented_and_in_the_passes_of_training_alone(
     expected = ImageInput((side, side), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), {235: 0.95, 224: 1.0}.get(shorter, 0.875))
     parts = sources.open_items("folder", tmp_path, 0, expected)
     normalisation = transforms.Normalisation(expected.mean, expected.std)
-    plain = transforms.face_transform(side) if side == 112 else transforms.eval_transform(normalisation, shorter, side)
+    small = transforms.face_transform(side, normalisation=normalisation)
+    plain = small if side == 112 else transforms.eval_transform(normalisation, shorter, side)
     torch.manual_seed(0)
     for part, items in parts.items():
         expected = [plain(Image.open(path)) for path in items.data.paths]

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 import torch
-from conftest import EPS, build, every_score, expected, make, scored, to_numpy
+from conftest import EPS, build, every_score, expected, make, of_products, scored, to_numpy
 from items import given_to, scale_of
 from test_edges import CELLS, COPIES, hostile
 from test_every_score import check, same_bits
@@ -226,7 +226,7 @@ def verbs_agree(found, name, q, g):
     same_bits({verb: scores for verb, scores in found.items() if verb not in OF_PRODUCTS}, score.name)
     size = np.asarray(expected(score, q, g, dtype)[1], np.float64)
     rounded = q.dim + 4 * (q.dim // 128 + 1) + 8
-    near = ((rounded if "cosine" in score.name else 16 * rounded) / 2 + 8) * EPS[dtype] * size
+    near = ((rounded if of_products(score.name) else 16 * rounded) / 2 + 8) * EPS[dtype] * size
     for verb in OF_PRODUCTS:
         same_bits({"rescore": found["rescore"], "pairwise": found[verb]}, f"{score.name}: {verb}", near)
 

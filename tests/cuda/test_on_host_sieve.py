@@ -18,6 +18,7 @@ from peaccel.retrieval.plan import plan
 
 CASES = [
     ("cosine", "point"),
+    ("inner_product", "point"),
     ("scale_cosine", "scaled"),
     ("neg_sq_l2", "point"),
     ("mls", "normal_isotropic"),
@@ -157,15 +158,16 @@ void both(const F& f, int n, const float* pairs, float* limits, double* values) 
 }
 extern "C" void limits(int formula, int n, const float* pairs, float* limits, double* values) {
     if (formula == 0) both(MlsIsotropic(300, 0, 0), n, pairs, limits, values);
-    if (formula == 1) both(NegSqL2(300, 0, 0), n, pairs, limits, values);
+    if (formula == 1) both(SignedSum<true>(300, 0, 0), n, pairs, limits, values);
     if (formula == 2) both(Cosine(300, 0, 0), n, pairs, limits, values);
     if (formula == 3) both(ShiftedCosine(300, 0.3, 0), n, pairs, limits, values);
     if (formula == 4) both(LlrIsotropic(300, 0.7, 0), n, pairs, limits, values);
+    if (formula == 5) both(SignedSum<false>(300, 0, 0), n, pairs, limits, values);
 }
 """
 
 
-@pytest.mark.parametrize("formula", range(5))
+@pytest.mark.parametrize("formula", range(6))
 def test_no_score_is_above_its_limit_in_single_precision(tmp_path, formula):
     """Squared distances or inner products, norms and uncertainties of few powers of ten, and of all that there are."""
     source, library = tmp_path / "limits.cpp", tmp_path / "limits.so"
@@ -180,7 +182,9 @@ def test_no_score_is_above_its_limit_in_single_precision(tmp_path, formula):
         if formula in (2, 3):
             lengths = np.sqrt(pairs[:, 1].astype(np.float64)) * np.sqrt(pairs[:, 2])
             pairs[:, 0] = rng.uniform(-1, 1, n) * lengths
-        if formula == 1:
+        if formula == 5:
+            pairs[:, 0] *= rng.choice([-1, 1], n)
+        if formula in (1, 5):
             pairs[:, 3:] *= rng.choice([-1, 1], (n, 2))
         limits, values = np.empty(n, np.float32), np.empty(n)
         function(formula, n, pairs, limits, values)
@@ -188,9 +192,11 @@ def test_no_score_is_above_its_limit_in_single_precision(tmp_path, formula):
         infinite = (limits == -np.inf) & (values < np.finfo(np.float32).min)  # as the score is
         assert ((limits >= values) | infinite)[known].all()
         if powers < 38:
-            assert known.all() if formula in (0, 1, 4) else known.mean() > 0.99
+            assert known.all() if formula in (0, 1, 4, 5) else known.mean() > 0.99
             sizes = np.abs(pairs[:, 3:])
-            size = 6000 if formula == 0 else sizes.max(1) if formula == 1 else sizes.prod(1)
+            size = 6000 if formula == 0 else sizes.max(1) if formula in (1, 5) else sizes.prod(1)
+            if formula == 5:  # which may cancel, x too
+                size = np.maximum(size, np.abs(pairs[:, 0]))
             if formula == 4:  # whose terms cancel each other
                 x, norm, other, v, w = pairs.T.astype(np.float64)
                 det = 0.7 * (v + w) + v * w

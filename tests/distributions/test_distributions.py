@@ -683,12 +683,33 @@ def test_rows_that_are_no_numbers_are_named(rows, error, message):
         Point(rows)
 
 
-@pytest.mark.parametrize("column", [list, pa.array, pl.Series])
+NULLABLE = [lambda x, dtype=dtype: pd.Series(x, dtype=dtype) for dtype in ("Float64", "double[pyarrow]")]
+
+
+@pytest.mark.parametrize("column", [list, pa.array, lambda x: pa.chunked_array([x]), pl.Series, *NULLABLE])
 def test_a_number_that_is_missing_is_refused_by_row(column):
     np.testing.assert_array_equal(Normal(np.ones((2, 3)), column([0.1, 0.2])).var, [0.1, 0.2])
     for make in (lambda x: Normal(np.ones((2, 3)), x), lambda x: VMF(UNIT[:2], x), lambda x: Scaled(UNIT[:2], x)):
-        with pytest.raises(ValueError, match=r": (var|kappa|scale) is None in row 1, expected a number$"):
+        with pytest.raises(ValueError, match=r": (var|kappa|scale) is (None|<NA>) in row 1, expected a number$"):
             make(column([0.1, None]))
+
+
+NESTED = {
+    "Arrow lists": pa.array,
+    "Arrow lists of one size": lambda x: pa.array(x, pa.list_(pa.float64(), 2)),
+    "an Arrow table": lambda x: pa.table([[a for a, _ in x], [b for _, b in x]], ["a", "b"]),
+    "Polars lists": pl.Series,
+    "Polars arrays": lambda x: pl.Series(x, dtype=pl.Array(pl.Float64, 2)),
+    "a Polars frame": lambda x: pl.DataFrame(x, ["a", "b"], orient="row"),
+    "a pandas frame": lambda x: pd.DataFrame(x, dtype="Float64"),
+}
+
+
+@pytest.mark.parametrize("column", NESTED.values(), ids=NESTED)
+def test_a_number_that_is_missing_in_a_column_of_rows_is_refused_by_row(column):
+    np.testing.assert_array_equal(Point(column([[0.1, 0.2], [0.3, 0.4]])).mu, [[0.1, 0.2], [0.3, 0.4]])
+    with pytest.raises(ValueError, match=r"^Point: mu is (None|<NA>) in row 1, expected a number$"):
+        Point(column([[0.1, 0.2], [None, 0.4]]))
 
 
 def test_validate_counts_rows_over_its_blocks():

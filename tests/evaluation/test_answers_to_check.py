@@ -154,7 +154,7 @@ REFUSED = [
     ({"checked": {True: True}}, "checked names row True, expected 0 .. 999"),
     ({"checked": {3: "y"}}, "checked has 'y' for row 3, expected True, False or None"),
     ({"found": Z * np.nan}, "1000 of the 1000 numbers of found are NaN"),
-    ({"groups": np.arange(999)}, "groups have shape (999,), expected (1000,)"),
+    ({"groups": np.arange(999)}, "groups has shape (999,), expected (1000,)"),
     (
         {"groups": np.arange(1000) // 4},
         "budget is 300, expected 194 (with fewer labels nothing can be promised) to 250",

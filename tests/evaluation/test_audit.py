@@ -138,7 +138,7 @@ def test_the_command_writes_a_table_and_a_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     mu, labels, rows = planted()
     np.save("mu.npy", mu)
-    np.save("labels.npy", labels)
+    np.save("labels.npy", [f"Doe, {label}" for label in labels])
     np.save("images.npy", np.random.default_rng(0).random((len(mu), 4, 4)))
     line = "audit --embeddings mu.npy --labels labels.npy --out out"
     code, out, err = run(capsys, f"{line} --images images.npy")
@@ -146,6 +146,7 @@ def test_the_command_writes_a_table_and_a_page(tmp_path, monkeypatch, capsys):
     with Path("out/items.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert {int(x["row"]): x["reasons"] for x in lines} == {r: name for name, of in rows.items() for r in of}
+    assert {x["label"] for x in lines} <= {f"Doe, {label}" for label in labels}
     assert {x["keep"] for x in lines} == {"False"} and json.loads(Path("out/audit.json").read_text())["queries"] == 313
     assert "3 label: probably of another class" in out and "Recall@1 of 313 kept items" in out
     assert "data:image/png" in Path("out/report.html").read_text()

@@ -327,7 +327,7 @@ def test_queries_that_are_in_the_gallery_are_told():
     with pytest.warns(UserWarning, match="the best item of 180 of 180 queries equals the query bit for bit"):
         pe.evaluate(d, d, (labels, labels), "cosine")
     some = pe.Normal(np.concatenate([d.mu[:7], d.mu[7:] + 0.001]), d.var)
-    with pytest.warns(UserWarning, match=r"of 7 of 180 queries .*, give gallery=None \(--embeddings\), and each"):
+    with pytest.warns(UserWarning, match=r"of 7 of 180 queries .* gallery=None \(--embeddings\); .*, exclude=rows, "):
         pe.evaluate(d, some, (labels, labels), "cosine")
     # The same means with other variances, or of another kind, are other items.
     pe.evaluate(d, pe.Normal(d.mu, 2 * d.var), (labels, labels), "cosine")
@@ -490,3 +490,10 @@ def test_rankings_that_end_among_items_of_one_score_are_counted():
         found = pe.evaluate(*given, "cosine")
     assert told[0].filename == __file__ and len(told) == 1
     assert found.scores[0].recall_at_1.value == pytest.approx(20 / 50)
+
+
+def test_a_score_that_is_named_twice_is_refused():
+    labels = np.repeat(np.arange(20), 4)
+    d = pe.Point(np.random.default_rng(0).normal(size=(80, 4)))
+    with pytest.raises(ValueError, match="evaluate: scores name cosine 2 times, expected each once"):
+        pe.evaluate(d, None, labels, scores=("cosine", "neg_sq_l2", "cosine"))

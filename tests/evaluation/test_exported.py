@@ -13,6 +13,7 @@ D = pe.Normal(np.eye(40)[LABELS] + 0.2 * np.random.default_rng(0).normal(size=(8
 RESULTS = {
     "evaluation": pe.evaluate(D, None, LABELS),
     "score": pe.choose_score(D, LABELS),
+    "comparison": pe.compare({"one": np.arange(80) % 2, "other": np.arange(80) % 3 > 0}, LABELS),
     "threshold": pe.choose_threshold(D, None, LABELS, wrong=0.2),
 }
 

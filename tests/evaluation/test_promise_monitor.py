@@ -1,5 +1,6 @@
 """`pe.PromiseMonitor` and `peaccel check-threshold`: alarms at their level, power, merged counts, files."""
 
+import csv
 import itertools
 import json
 import math
@@ -255,7 +256,7 @@ X = np.arange(9.0)
             lambda m: monitor(reference={"a": X, "b": X[:3]}),
             "PromiseMonitor: reference has numbers of different",
         ),
-        (lambda m: m.audit([0.5]), "audit: right have shape (1,) and dtype float64, expected"),
+        (lambda m: m.audit([0.5]), "audit: right has 0.5 in row 0, expected only 0 and 1"),
         (lambda m: m.audit([True], "2025-12-31"), "audit: day is 2025-12-31, expected 2026-01-01, the first one, or l"),
         (lambda m: m.audit([True], 3), "audit: day is 3, expected a day"),
         (lambda m: [m.audit([True], source="a") for _ in range(2)], "audit: source is 'a', which is counted already"),
@@ -344,6 +345,15 @@ def fill(path, word):
     Path(path).write_text("\n".join([lines[0], *(line + word for line in lines[1:])]) + "\n")
 
 
+def test_ids_with_signs_of_their_own_are_quoted_in_audits(files, capsys):
+    ids = np.array([["a\rb", "c"], ['d,"e', "f"]] * 20)
+    io.write_ranking("odd.npz", (np.tile([2.0, 1.0], (40, 1)), ids))
+    code, _, err = run(capsys, f"{LINE} --reference reference.csv --ranking odd.npz --audits 40 --day 2026-01-05")
+    assert code == 0, err
+    with Path("watch/audits-2026-01-05.csv").open(newline="") as file:
+        assert [line["item"] for line in csv.DictReader(file)] == ids[:, 0].tolist()
+
+
 def test_a_threshold_is_watched_by_drawn_audits_and_traffic(files, capsys):
     first = "--reference reference.csv --ranking monday.csv --audits 40 --day 2026-01-05"
     code, out, err = run(capsys, f"{LINE} {first}")
@@ -384,7 +394,7 @@ def test_counts_of_other_processes_are_added_to_what_is_said_alone(files, capsys
         ("--audits 999 --ranking monday.csv", "--audits is 999, and monday.csv has "),
         ("--audited empty.csv", "empty.csv: column right is empty in 1 of 2 lines, expected y or n in all"),
         ("--audited other.csv", "other.csv: has the columns a, expected right"),
-        ("--audited perhaps.csv", "audit: right have perhaps in row 1"),
+        ("--audited perhaps.csv", "audit: right has perhaps in row 1"),
         ("--certainty 90%", "watch/monitor.json: was begun with another certainty"),
         ("--accept limit.json", "watch/monitor.json: was begun with another accept"),
         ("--accept plain.json", "plain.json: is a threshold that promises nothing"),

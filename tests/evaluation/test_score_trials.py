@@ -1,7 +1,9 @@
 """Trial lists: as VoxCeleb and Kaldi write them, scored by names, with several utterances of enrolment and S-norm."""
 
+import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -195,8 +197,38 @@ def test_a_command_chooses_the_threshold_of_a_trial_list(folder, capsys):
     scores = pe.score_trials(items("normal"), IDS, ENROL, TEST, "mls", **given)
     speakers = pe.metrics.trial_clusters(ENROL, TEST, MATCH)
     found = pe.choose_pair_threshold(scores, MATCH, p_target=0.05, clusters=speakers)
-    assert io.read_fit("o/accept.json") == found.accept and str(found) in out
+    kept = io.read_fit("o/accept.json")
+    known = {name: getattr(kept, name) for name in ("score", "normalisation", "dim", "applied")}
+    assert kept == replace(found.accept, **known) and str(found) in out
+    assert (
+        known["score"] == "mls" and known["normalisation"].startswith("adaptive S-norm") and known["applied"] == "none"
+    )
+    assert "peaccel score-trials --normalise adaptive --cohort cohort.npz --score mls --rule mean" in out
     assert run(capsys, f"{OF_TRIALS} --score llr:prior_var=1 --far 20%")[0] == 0
+
+
+def test_a_threshold_and_a_probability_are_applied_to_a_list_of_trials(folder, capsys):
+    line = OF_TRIALS.replace("choose-threshold", "score-trials").replace("--out o", "--out new.csv")
+    assert run(capsys, f"{OF_TRIALS} --score mls --far 20%")[0] == 0
+    scores = pe.score_trials(items("normal"), IDS, ENROL, TEST, "mls", enrolment=io.read_enrolment("spk2utt"))
+    np.savez("scored.npz", score=scores, match=MATCH)
+    code, out, err = run(capsys, "calibrate-scores --pairs scored.npz --out p.json")
+    assert code == 0 and f"{len(MATCH)} pairs, {MATCH.sum()} of them matches -> p.json" in out, err
+    code, out, err = run(capsys, f"{line} --score mls --accept o/accept.json --match-probability p.json")
+    accepted, probability = io.read_fit("o/accept.json")(scores), pe.fit_match_probability(scores, MATCH)(scores)
+    assert code == 0 and f"{len(scores)} pairs by mls, {accepted.sum()} accepted -> new.csv" in out, err
+    rows = list(csv.DictReader(Path("new.csv").read_text().splitlines()))
+    assert [row["enrol"] for row in rows] == ENROL.tolist() and [row["test"] for row in rows] == TEST.tolist()
+    np.testing.assert_allclose([float(row["score"]) for row in rows], scores, rtol=1e-12)  # as text has them
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], probability, rtol=1e-12)
+    assert [row["accepted"] in ("1", "True", "true") for row in rows] == accepted.tolist()
+    other = run(capsys, f"{line} --score llr:prior_var=1 --accept o/accept.json")[2]
+    assert "o/accept.json: the threshold is of mls, and scores are of llr" in other
+    of_search = pe.learn_then_test(np.arange(400.0), np.ones(400, bool), np.arange(400), alpha=0.1, delta=0.1)
+    io.write_fit("search.json", of_search)
+    assert "search.json: is a threshold of searches" in run(capsys, f"{line} --accept search.json")[2]
+    assert "o/accept.json: is a " in run(capsys, f"{line} --match-probability o/accept.json")[2]
+    assert "--trial-list is missing" in run(capsys, "score-trials --embeddings e.npz --out new.csv")[2]
 
 
 def test_evaluate_and_choose_score_take_a_trial_list(folder, capsys):

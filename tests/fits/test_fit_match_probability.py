@@ -107,19 +107,19 @@ WRONG = [
     ),
     (
         lambda: pe.fit_match_probability(S, YES[:3]),
-        "fit_match_probability: labels have shape (3,) and dtype bool, expec",
+        "fit_match_probability: labels has shape (3,), expected",
     ),
     (
         lambda: pe.fit_match_probability(S, 2 * YES),
-        "fit_match_probability: labels have 2 in row 1, expected booleans (6,)",
+        "fit_match_probability: labels has 2 in row 1, expected only 0 and 1",
     ),
     (
         lambda: pe.fit_match_probability(S[:, None], YES),
-        "fit_match_probability: scores have shape (6, 1) and dtype floa",
+        "fit_match_probability: scores has shape (6, 1), expected",
     ),
     (
         lambda: pe.fit_match_probability(S, YES, S[:2]),
-        "fit_match_probability: confidences have shape (2,) and dtype fl",
+        "fit_match_probability: confidences has shape (2,), expected",
     ),
     (
         lambda: pe.fit_match_probability(S * np.nan, YES),
@@ -135,7 +135,7 @@ WRONG = [
     ),
     (
         lambda: pe.reliability_curve([], []),
-        "reliability_curve: probabilities have shape (0,) and dtype float64, expected",
+        "reliability_curve: probabilities has shape (0,), expected",
     ),
     (lambda: pe.reliability_curve([0.5], [1], bins=0), "reliability_curve: bins is 0, expected an integer >= 1"),
 ]

@@ -32,7 +32,7 @@ def test_quality_is_the_percentage_of_the_reference_that_is_at_most_as_confident
         (lambda: pe.fit_quality(np.zeros(99)), "fit_quality: confidence has 99 numbers, expected at least 100"),
         (lambda: pe.fit_quality([np.inf] * 100), "fit_quality: 100 of the 100 numbers of confidence are "),
         (lambda: pe.fit_quality([np.nan] * 100), "fit_quality: 100 of the 100 numbers of confidence are NaN"),
-        (lambda: pe.fit_quality(np.zeros((100, 1))), "fit_quality: confidence have shape (100, 1)"),
+        (lambda: pe.fit_quality(np.zeros((100, 1))), "fit_quality: confidence has shape (100, 1)"),
         (lambda: pe.fit_quality(np.arange(100))([0, np.nan]), "Quality: 1 of the 2 numbers of confidence are NaN"),
     ],
 )

@@ -601,21 +601,21 @@ WRONG = [
     ),
     (
         lambda: pe.learn_then_test(S, YES, np.arange(5), 0.1),
-        "learn_then_test: classes have shape (5,), expected (6,)",
+        "learn_then_test: classes has shape (5,), expected (6,)",
     ),
     (
         lambda: pe.learn_then_test(S, YES * 0.5, np.arange(6), 0.1),
-        "learn_then_test: correct have 0.5 in row 3, expected booleans (6,)",
+        "learn_then_test: correct has 0.5 in row 3, expected only 0 and 1",
     ),
     (
         lambda: pe.learn_then_test(S * np.inf, YES, np.arange(6), 0.1),
         "learn_then_test: 1 of the 6 numbers of confidence are NaN or -inf, first in row 0; no answer",
     ),
     (lambda: pe.limit_false_matches(S, 2.0), "limit_false_matches: alpha is 2.0, expected a number between 0 and 1"),
-    (lambda: pe.limit_false_matches([], 0.1), "limit_false_matches: scores have shape (0,) and dtype float64, expec"),
+    (lambda: pe.limit_false_matches([], 0.1), "limit_false_matches: scores has shape (0,), expected"),
     (
         lambda: pe.limit_false_matches(S, 0.1, groups=np.arange(5)),
-        "limit_false_matches: groups have shape (5,), expected (6,)",
+        "limit_false_matches: groups has shape (5,), expected (6,)",
     ),
     (
         lambda: pe.limit_false_matches(S, 0.1, groups=S, each="all"),

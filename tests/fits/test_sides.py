@@ -294,7 +294,7 @@ WRONG = [
     (
         lambda: pe.calibrate_variance(Q, G, P, YES[:2]),
         ValueError,
-        "calibrate_variance: labels have shape (2,) and dtype bool, expected b",
+        "calibrate_variance: labels has shape (2,), expected",
     ),
     (
         lambda: pe.calibrate_variance(Q, G, P * 1.0, YES),

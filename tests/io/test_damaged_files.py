@@ -1,10 +1,17 @@
-"""Every reader of files on damaged ones: each is read, or refused by a ValueError or an OSError of one line that names
-the file. Never is it a crash, a wait, memory that the file has not, or an error of somebody's inside.
+"""Every reader of files on damaged ones: each file is refused, or read. `python tests/io/test_damaged_files.py` counts.
 
-Files are cut, bytes changed, numbers replaced by extreme ones, pieces left out, doubled and invented, in a process of
-its own: where it ends the reader is named, and the file stays. `make test` damages a few thousand files, always in the
-same way, PEACCEL_FUZZ=100000 so many in fresh ones (`make fuzz`). Not among them is the list of cars196 as Stanford
-published it, at some damaged forms of which scipy.io.loadmat ends the process.
+Files are cut, bytes changed, numbers replaced by extreme ones, pieces left out, doubled and invented, and links put in
+their place. Each damaged file has one of these outcomes:
+
+- refused: by a ValueError or an OSError of one line that names the file.
+- right: read, with the numbers of the whole file.
+- wrong: read, with other numbers. Only formats without a checksum may do so; `UNCHECKED` says why.
+- raw: an error of somebody's inside, a wait, or memory that the file has not.
+- died: the process ended.
+
+`make test` damages a few thousand files, always in the same way. `make hostile` damages a hundred thousand in fresh
+ways and prints the table. Not among them is the list of cars196 as Stanford published it: scipy ends the process
+at some damaged forms.
 """
 
 import gzip
@@ -14,6 +21,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -57,6 +65,8 @@ def cases(folder):
     yield from of_images()
     yield from of_torch(folder)
     yield from of_rerankers()
+    yield from of_galleries(folder)
+    yield from of_watches()
 
 
 def of_arrays():
@@ -166,7 +176,7 @@ def of_texts():
 
 
 def of_plda():
-    import test_io_plda as plda
+    import test_plda_files as plda
 
     from peaccel import io
 
@@ -317,7 +327,7 @@ def of_images():
         yield Case(
             name,
             lambda at, name=name, pixels=pixels: Image.fromarray(pixels).save(at / name),
-            lambda path: (_faults([str(path)], whole=False), _read(str(path))),
+            lambda path: (_faults([str(path)], whole=False), np.asarray(_read(str(path)))),
         )
 
 
@@ -338,6 +348,46 @@ def of_rerankers():
                     lambda at, kind=kind, reranker=reranker: reranker.save(at / kind),
                     lambda path, mmap=mmap: whole(pe.FaissReranker.open(path.parent, mmap=mmap), mmap),
                 )
+
+
+def of_galleries(folder):
+    import shutil
+
+    import peaccel as pe
+
+    d = pe.Normal(np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32), np.linspace(0.5, 1, 40, dtype="f4"))
+    kept = folder / "g.lance"
+    if not kept.exists():
+        gallery = pe.Gallery.create(kept, d[:30], np.arange(30))
+        gallery.add(d[30:], np.arange(30, 40))
+        gallery.remove([3, 35])
+        gallery.search(d[:2], 5, "mls")
+
+    def whole(path):
+        gallery = pe.Gallery.open(path)
+        if found := gallery.verify():
+            raise ValueError(f"{path}: {found[0]}")
+        return gallery.search(d[:2], 5, "mls")
+
+    for file in sorted(x.relative_to(folder) for x in kept.rglob("*") if x.is_file()):
+        yield Case(
+            f"{file}", lambda at: shutil.copytree(kept, at / "g.lance"), lambda path: whole(_above(path, "g.lance"))
+        )
+
+
+def _above(path, name):
+    return next(x for x in path.parents if x.name == name)
+
+
+def of_watches():
+    import peaccel as pe
+
+    accept = pe.Selection(threshold=0.5, alpha=0.02, delta=0.05, number=400, accepted=300, wrong=1)
+    yield Case(
+        "monitor.json",
+        lambda at: pe.PromiseMonitor(accept, begun="2026-01-01").save(at / "monitor.json"),
+        pe.PromiseMonitor.load,
+    )
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -366,67 +416,200 @@ def damages(content, count, rng):
         yield bytes(changed)
 
 
-def told(path, folder, read):
-    """The fault in how a file is read or refused; None where there is none."""
+def links(path, whole):
+    """Put links in the place of a file; yield whether each leads to its whole content."""
+    path.unlink()
+    for target, leads in ((path.name, False), ("nowhere", False), (".", False), (whole, True)):
+        path.symlink_to(target)
+        yield leads
+        path.unlink()
+
+
+OUTCOMES = ("refused", "right", "wrong", "raw", "died")
+# Why a damaged file may be read with other numbers: by suffix, by the file's name, or by what a name begins with.
+DIGITS = "a digit or a line that is changed is another one"
+UNCHECKED = {
+    **dict.fromkeys((".csv", ".json", ".jsonl", ".toml", ".tsv", ".txt", ".plda"), DIGITS),
+    **dict.fromkeys(("trials", "spk2utt"), DIGITS),
+    **dict.fromkeys((".npy", ".safetensors", ".arrow", ".feather", ".parquet", ".h5"), "the format has no checksum"),
+    **dict.fromkeys((".jpg", ".png", ".webp", ".tif", ".bmp"), "pixels have no checksum, or libraries pass over it"),
+    **dict.fromkeys((".pth", "old.pth"), "torch does not compare the checksums of its archives"),
+    **dict.fromkeys(("train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"), "the format has no checksum"),
+}
+
+
+def content_of(x):
+    """All that a reader returned, as values that can be compared."""
+    if isinstance(x, np.ndarray):
+        return (x.dtype.str, x.shape, x.tolist() if x.dtype == object else x.tobytes())
+    if hasattr(x, "detach") and hasattr(x, "dtype"):
+        return (str(x.dtype), tuple(x.shape), x.detach().double().numpy().tobytes())
+    if isinstance(x, dict):
+        return [(str(key), content_of(value)) for key, value in x.items()]
+    if isinstance(x, (list, tuple)):
+        return [content_of(value) for value in x]
+    if isinstance(x, (str, bytes, int, float, complex, bool, type(None), Path, np.generic)):
+        return repr(x)
+    if hasattr(x, "state_dict"):
+        return content_of(x.state_dict())
+    fields = getattr(x, "__dict__", None) or {n: getattr(x, n) for n in getattr(x, "__slots__", ())}
+    return (type(x).__name__, [(name, content_of(value)) for name, value in fields.items()])
+
+
+def outcome(path, folder, read, expected):
+    """The outcome of a read, and for raw ones what was seen."""
     start = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
-        read(path)
+        found = content_of(read(path))
     except (ValueError, OSError) as error:
         text = str(error)
-        if type(error) not in (ValueError, FileNotFoundError, OSError):
-            return f"{type(error).__name__}: {text!r}"
+        if type(error) not in (ValueError, FileNotFoundError, IsADirectoryError, OSError):
+            return "raw", f"{type(error).__name__}: {text!r}"
         if f"{folder}" not in text or "\n" in text.strip():
-            return f"names no file, or in several lines: {text!r}"
+            return "raw", f"names no file, or in several lines: {text!r}"
+        return "refused", ""
     except BaseException as error:
-        return f"{type(error).__name__}: {error!r:.300}"
+        return "raw", f"{type(error).__name__}: {error!r:.300}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return None if time.perf_counter() - start < SECONDS else "took too long"
+    if time.perf_counter() - start > SECONDS:
+        return "raw", "took too long"
+    return ("right", "") if found == expected else ("wrong", "")
 
 
-def main(folder, count, seed):
-    """Read damaged files of all readers, and print what is wrong; each reader's line comes before it is called."""
+def attack(case, at, count, rng, expected):
+    """Read damaged forms of a case's file; print one line of JSON with the outcomes and the first of each fault."""
+    path, counts, seen = at / case.file, dict.fromkeys(OUTCOMES, 0), {}
+    content = path.read_bytes()
+
+    def enter(kept):
+        kind, what = outcome(path, at, case.read, expected)
+        if kind == "wrong" and not reason(case.file):
+            what = "read with other numbers"
+        if what and what[:40] not in seen:
+            seen[what[:40]] = what
+            if kept is not None:
+                path.with_name(f"{path.name}.{len(seen)}").write_bytes(kept)
+        counts[kind] += 1
+
+    for damaged in damages(content, count, rng):
+        path.write_bytes(damaged)
+        enter(damaged)
+    whole = at / "whole"
+    whole.write_bytes(content)
+    for _ in links(path, whole):
+        enter(None)
+    whole.rename(path)
+    print(json.dumps({"file": case.file, "counts": counts, "faults": list(seen.values())}), flush=True)
+
+
+def reason(file):
+    """Why a file may be read with other numbers, or none."""
+    path = Path(file)
+    return UNCHECKED.get(path.name) or UNCHECKED.get(path.suffix) or ""
+
+
+def main(folder, count, seed, first):
+    """Read damaged files of all readers from one on; each reader's line begins before it is called."""
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", module="PIL")  # which says in several ways what it read nevertheless
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("it waits")))
     listed = list(cases(folder))
+    expected = []
     for number, case in enumerate(listed):  # whole, before memory is bounded, since libraries are loaded by it
         at = folder / f"{number}"
         at.mkdir()
         case.write(at)
-        case.read(at / case.file)
+        expected.append(content_of(case.read(at / case.file)))
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.RLIM_INFINITY))
-    for number, case in enumerate(listed):
-        print(f"{number}/{case.file}", flush=True)
-        at, rng, seen = folder / f"{number}", np.random.default_rng([seed, number]), {}
-        path = at / case.file
-        content = path.read_bytes()
-        for damaged in damages(content, count // len(listed), rng):
-            path.write_bytes(damaged)
-            if wrong := told(path, at, case.read):
-                seen.setdefault(wrong[:40], (wrong, damaged))
-        path.write_bytes(content)
-        for i, (wrong, damaged) in enumerate(seen.values()):
-            kept = path.with_name(f"{path.name}.{i}")
-            kept.write_bytes(damaged)
-            print(f"WRONG {kept}: {wrong}", flush=True)
+    for number, case in list(enumerate(listed))[first:]:
+        print(f"CASE {number} {case.file}", flush=True)
+        rng = np.random.default_rng([seed, number])
+        attack(case, folder / f"{number}", count // len(listed), rng, expected[number])
+
+
+def run(folder, count, seed):
+    """The outcomes of all cases, in a process of their own that is begun anew behind the case at which it ended."""
+    paths = os.pathsep.join([f"{Path(__file__).parent.parent}", *filter(None, [os.environ.get("PYTHONPATH")])])
+    first, found = 0, []
+    while True:
+        at = folder / f"from-{first}"
+        at.mkdir()
+        command = [sys.executable, __file__, "--from", f"{first}", f"{at}", f"{count}", f"{seed}"]
+        env = os.environ | {"PYTHONPATH": paths}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+        lines = done.stdout.splitlines()
+        found += [json.loads(line) for line in lines if line.startswith("{")]
+        if done.returncode == 0:
+            return found
+        assert lines[-1:] and lines[-1].startswith("CASE "), done.stderr[-2000:]
+        number, file = lines[-1].split(" ", 2)[1:]
+        counts = dict.fromkeys(OUTCOMES, 0) | {"died": 1}
+        found.append({"file": file, "counts": counts, "faults": [f"ended by {done.returncode}: {done.stderr[-300:]}"]})
+        first = int(number) + 1
+
+
+def table(found):
+    """The counts by file, with the reason of wrong ones."""
+    rows = {}
+    for row in found:
+        kept = rows.setdefault(row["file"], dict.fromkeys(OUTCOMES, 0))
+        for name, number in row["counts"].items():
+            kept[name] += number
+    total = {name: sum(row[name] for row in rows.values()) for name in OUTCOMES}
+    print("| file | " + " | ".join(OUTCOMES) + " | why wrong |\n|---|" + "---|" * 6)
+    for file, row in [*rows.items(), ("all", total)]:
+        why = reason(file) if row["wrong"] else ""
+        print(f"| {file} | " + " | ".join(str(row[name]) for name in OUTCOMES) + f" | {why} |")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded as Linux bounds it")
 def test_no_damaged_file_is_anything_but_read_or_refused(tmp_path):
-    here = Path(__file__).parent
     seed = int(np.random.default_rng().integers(2**31)) if COUNT else 0
-    command = [sys.executable, __file__, f"{tmp_path}", f"{COUNT or FILES}", f"{seed}"]
-    paths = os.pathsep.join([f"{here.parent}", *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths})
-    lines = done.stdout.splitlines()
-    wrong = [line for line in lines if line.startswith("WRONG")]
-    assert not wrong, f"seed {seed}:\n" + "\n".join(wrong)
-    assert done.returncode == 0, f"seed {seed}: ended by {done.returncode} at {lines[-1:]}:\n{done.stderr[-2000:]}"
-    assert len(lines) > 90
+    found = run(tmp_path, COUNT or FILES, seed)
+    wrong = [f"{row['file']}: {fault}" for row in found for fault in row["faults"]]
+    assert not wrong, f"seed {seed}, {tmp_path}:\n" + "\n".join(wrong)
+    assert len(found) > 90
+    assert sum(row["counts"]["refused"] for row in found) > (COUNT or FILES) / 2
+
+
+def test_outcomes_are_told_from_one_another(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, MU)
+    expected = content_of(MU)
+    assert outcome(path, tmp_path, np.load, expected) == ("right", "")
+    assert outcome(path, tmp_path, lambda path: -np.load(path), expected) == ("wrong", "")
+    refused = ValueError(f"{path}: is cut")
+    for error, kind in ((refused, "refused"), (ValueError("is cut"), "raw"), (KeyError(1), "raw")):
+
+        def read(path, error=error):
+            raise error
+
+        assert outcome(path, tmp_path, read, expected)[0] == kind
+
+
+def test_a_member_that_is_lost_or_renamed_is_no_other_kind_of_item(tmp_path):
+    from peaccel import io
+
+    path = tmp_path / "d.npz"
+    np.savez(path, mu=MU, var=VAR)
+    content = path.read_bytes()
+    name, length = content.rindex(b"var.npy"), content.rindex(b"mu.npy") - 15  # in the list of members; of a comment
+    for place, value in ((name, ord("w")), (length, 1)):
+        path.write_bytes(content[:place] + bytes([value]) + content[place + 1 :])
+        with pytest.raises(ValueError, match=r"d\.npz: cannot be read, truncated or damaged"):
+            io.read_distribution(path)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[1:2] == ["--from"]:
+        main(Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), int(sys.argv[2]))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes = run(Path(folder), COUNT or 100_000, int(np.random.default_rng().integers(2**31)))
+        table(outcomes)
+        faults = [f"{row['file']}: {fault}" for row in outcomes for fault in row["faults"]]
+        print(*faults, sep="\n")
+        sys.exit(bool(faults))

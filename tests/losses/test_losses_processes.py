@@ -12,7 +12,7 @@ from peaccel.losses import NegativeMLS, ProxyAnchor
 from peaccel.losses._between import PairLoss
 from peaccel.losses.base import NotFiniteError
 
-# ProxyAnchor is tested with the other losses over proxies, tests/losses/test_losses_proxies.py.
+# ProxyAnchor is tested with the other losses over proxies, tests/losses/test_proxies.py.
 CASES = [case for case in OF_ALL if case[0].across and case[0] is not ProxyAnchor]
 IDS = [f"{make.__name__}-{kind}" for make, _, kind in CASES]
 DRAWN = {"DrawnHIB-isotropic", "HIB-diagonal", "MarginLoss-point"}

@@ -435,7 +435,10 @@ def test_truncated_rows_are_as_many_as_fit():
             lambda: metrics.best_threshold([1, math.nan], [1, 0]),
             r"1 of the 2 numbers of scores are NaN, first in row 1$",
         ),
-        (lambda: metrics.best_threshold([1, 2], [1, 2]), r"^best_threshold: same has 2, expected only 0 and 1"),
+        (
+            lambda: metrics.best_threshold([1, 2], [1, 2]),
+            r"^best_threshold: same has 2 in row 1, expected only 0 and 1",
+        ),
         (
             lambda: metrics.best_threshold([], []),
             r"^best_threshold: scores has shape \(0,\), expected \(N,\) with N > 0$",
@@ -447,7 +450,7 @@ def test_truncated_rows_are_as_many_as_fit():
         (lambda: metrics.ceda([1, 0], [1]), r"^ceda: confidence has shape \(1,\), expected \(2,\) like right$"),
         (lambda: metrics.ceda([1, 0], [math.nan] * 2), r"^ceda: 2 of the 2 numbers of confidence are NaN"),
         (lambda: metrics.ceda([], []), r"^ceda: right has shape \(0,\)"),
-        (lambda: metrics.r_auroc([1, 0.5], [1, 2]), r"^r_auroc: right has 0.5, expected only 0 and 1"),
+        (lambda: metrics.r_auroc([1, 0.5], [1, 2]), r"^r_auroc: right has 0.5 in row 1, expected only 0 and 1"),
         (
             lambda: metrics.truncated_rows([1, 1, 2, 2], 1),
             r"^truncated_rows: items is 1, expected at least the size of a class",

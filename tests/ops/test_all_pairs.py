@@ -25,6 +25,7 @@ def pairs(q, g, score):
     ("name", "kind"),
     [
         ("cosine", "point"),
+        ("inner_product", "point"),
         ("neg_sq_l2", "point"),
         ("mls", "normal_isotropic"),
         ("llr", "normal_isotropic"),

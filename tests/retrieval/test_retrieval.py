@@ -21,6 +21,7 @@ SEARCHES = [
     (LLR, "point", "normal_isotropic"),
     ("llr", "vmf", "vmf"),
     ("cosine", "point", "point"),
+    ("inner_product", "point", "point"),
     ("neg_sq_l2", "point", "point"),
     ("expected_cosine", "normal_isotropic", "normal_isotropic"),
     ("expected_cosine", "vmf", "vmf"),

@@ -18,7 +18,7 @@ SCORES = {
         *("neg_kl", "neg_kl:direction=gallery_to_query", "neg_kl:direction=symmetric", *["neg_mahalanobis"] * 3),
     ),
     "vmf": ("mls", "llr", "ppk:rho=0.3", "neg_kl", "inclusion", "expected_cosine"),
-    "point": ("cosine", "neg_sq_l2", "norm_cosine:sides=query,mu=-0.1"),
+    "point": ("cosine", "inner_product", "neg_sq_l2", "norm_cosine:sides=query,mu=-0.1"),
     "scaled": ("scale_cosine:mu=0.1", "scale_cosine:mu=-0.3,sides=query"),
 }
 DIMS = (1, 2, 3, 5, 16, 33, 64, 128, 300)
@@ -50,6 +50,7 @@ UNDERFLOWING = {
     "normal_isotropic": ("neg_kl", "neg_w2"),
     "vmf": ("neg_kl", "expected_cosine"),
     "scaled": ("scale_cosine",),
+    "point": ("inner_product",),
 }
 
 
@@ -72,7 +73,7 @@ def test_scores_that_round_to_one_number_tie(kind, dtype, powers):
 
 OVERFLOWING = {
     "normal_isotropic": ("mls", "llr:prior_var=1", "ppk", "inclusion", "neg_kl", "neg_mahalanobis"),
-    "point": ("neg_sq_l2",),
+    "point": ("inner_product", "neg_sq_l2"),
 }
 
 

@@ -357,3 +357,23 @@ def test_map_shape_leaves_modes_as_they_are():
     backbone.network.layers[1].eval()
     assert backbone.map_shape() == (64, 3, 10)
     assert backbone.training and not backbone.network.layers[1].training
+
+
+@pytest.mark.parametrize(("name", "size"), [("small_cnn", 40), ("bn_inception", 64), ("test_resnet", 64)])
+def test_images_of_another_size_are_taken(name, size):
+    made = backbones.create(name, image_size=size, **({"colours": 3} if name == "small_cnn" else {}))
+    assert made.input.size == (size, size) and made(torch.zeros(2, 3, size, size)).shape == (2, made.features)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [("iresnet18", 64, "takes images of 112 pixels alone"), ("bn_inception", 16, "multiples of 32")],
+)
+def test_a_size_that_a_network_does_not_take_is_named(name, size, message):
+    with pytest.raises(ValueError, match=f"create: image_size is {size}, .*{message}"):
+        backbones.create(name, image_size=size)
+
+
+def test_a_transformer_is_built_for_the_size_of_its_images():
+    made = backbones.create("vit_tiny_patch16_224", image_size=32)
+    assert made(torch.zeros(1, 3, 32, 32)).shape == (1, made.features)

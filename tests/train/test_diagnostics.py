@@ -108,6 +108,9 @@ def test_uncertainties_at_a_bound_and_over_decades():
     low = signs(pe.Normal(mu, np.where(np.arange(120) < 70, 1e-6, var)), labels)
     assert "var of 58 % of the items is at its least value, 1e-06" in low["bound"]
     assert "greatest value, 3" in signs(pe.Normal(mu, np.where(np.arange(120) < 70, 3, var)), labels)["bound"]
+    bound = pe.Normal(mu, np.where(np.arange(120) < 70, 3, var))
+    assert "a lower rate of the uncertainty head" in signs(bound, labels)["bound"]
+    assert "a lower learning rate" in signs(bound, labels, head=False)["bound"]
     wide = signs(pe.Normal(mu, np.geomspace(0.24, 431, 120)), labels)
     assert set(wide) == {"range"} and "var ranges from 0.2" in wide["range"]
     assert signs(pe.Normal(mu, np.geomspace(1, 500, 120)), labels) == {}

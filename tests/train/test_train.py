@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 import peaccel as pe
 from peaccel import methods
+from peaccel._utils import progress_bar
 from peaccel.heads import PointHead
 from peaccel.losses._batch import sent
 from peaccel.methods.method import Batch, Group, Schedule, Stage, Training
@@ -511,9 +512,16 @@ def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path
 
 def test_of_equal_validations_the_last_epoch_stays(items, tmp_path):
     """As beside means that do not learn, judged by cosine; NaN is below all."""
-    for values in ([0.4, 0.4, 0.4], [float("nan"), 0.1, 0.4], [0.4, float("nan"), 0.4]):
+    for number, values in enumerate(([0.4, 0.4, 0.4], [float("nan"), 0.1, 0.4], [0.4, float("nan"), 0.4])):
         training, told = build("triplet"), iter(values)
-        fit(training, items, LABELS, Options(patience=0), folder=tmp_path, validate=lambda model, told=told: next(told))
+        fit(
+            training,
+            items,
+            LABELS,
+            Options(patience=0),
+            folder=tmp_path / str(number),
+            validate=lambda model, told=told: next(told),
+        )
         assert [*told] == ([0.4] if values[1] != values[1] else []), values  # a NaN is an epoch without hope
         plain = build("triplet")
         fit(plain, items, LABELS)
@@ -614,6 +622,30 @@ def test_what_was_warned_of_before_an_interruption_is_told_at_the_end(tmp_path):
     assert whole and fit(build("cosface"), same, LABELS, Options(seed=3, resume=True), folder=tmp_path) == whole
 
 
+def test_a_folder_is_made_and_a_state_in_it_is_resumed_as_it_began(items, tmp_path):
+    folder, longer = tmp_path / "new" / "run", Schedule(epochs=9, lr=1e-2, classes_per_batch=4, images_per_class=3)
+    fit(build("cosface"), items, LABELS, folder=f"{folder}")
+    before = (folder / "state.safetensors").read_bytes()
+    with pytest.raises(ValueError, match=r"fit: folder is .*run, which holds a state: Options\(resume=True\) goes on"):
+        fit(build("cosface"), items, LABELS, folder=folder)
+    with pytest.raises(ValueError, match=r"a run goes on as it began: CosFace.epochs is 9, expected \d+"):
+        fit(build("cosface", schedule=longer), items, LABELS, Options(resume=True), folder=folder)
+    assert (folder / "state.safetensors").read_bytes() == before
+    fit(build("cosface"), items, LABELS, Options(resume=True), folder=folder)
+
+
+def test_a_bar_at_its_end_does_not_say_that_no_time_is_left(items):
+    shown, logger = [], ConsoleLogger()
+    show = progress_bar.ProgressBar.show
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress_bar.ProgressBar, "show", lambda bar, *of: shown.append(of[1]) or show(bar, *of))
+        fit(build("cosface"), items, LABELS, logger=logger)
+    assert shown[-1].startswith("judging the last epoch") and not any("judging" in text for text in shown[:-1])
+    bar = progress_bar.ProgressBar("work", total=1000)
+    bar.show(999, "")
+    assert bar.line() == "work: 99 %, "
+
+
 def test_a_checkpoint_of_something_else_is_refused(items, tmp_path):
     fit(build("cosface"), items, LABELS, name="cosface", folder=tmp_path)
     again = Options(resume=True)
@@ -632,8 +664,8 @@ def test_a_checkpoint_of_something_else_is_refused(items, tmp_path):
 
 
 def test_a_full_disk_leaves_the_state_before(items, tmp_path, monkeypatch):
-    whole = build("cosface")
-    fit(whole, items, LABELS, name="cosface", folder=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        fit(build("cosface"), items, LABELS, folder=tmp_path, logger=Interrupting(7, "Ctrl-C"))
     good = (tmp_path / "state.safetensors").read_bytes()
 
     def full(tensors, path, metadata):
@@ -642,7 +674,7 @@ def test_a_full_disk_leaves_the_state_before(items, tmp_path, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(OSError, match=r"state.safetensors: cannot be written: .*No space left on device"):
-        fit(build("cosface", seed=1), items, LABELS, name="cosface", folder=tmp_path)
+        fit(build("cosface"), items, LABELS, Options(resume=True), folder=tmp_path)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("state.safetensors", good)]
 
 
@@ -849,7 +881,7 @@ def test_a_run_leaves_a_line_an_epoch_and_says_when_a_branch_is_dead(items, tmp_
     only_means = Training(training.model, training.criterion, training.stages[:1])
     with torch.no_grad():
         training.model[1].uncertainty.layers[-1].weight.zero_()
-    fit(only_means, items, LABELS, folder=tmp_path, logger=ConsoleLogger(tmp_path, "run: "))
+    fit(only_means, items, LABELS, folder=tmp_path / "dead", logger=ConsoleLogger(tmp_path, "run: "))
     told = " ".join(capsys.readouterr().err.split())
     assert "run: var is 1 for every item" in told and "does not tell sure from unsure items" in told
 

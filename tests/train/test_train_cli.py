@@ -386,6 +386,53 @@ def test_a_folder_of_images_trains_and_embeds(images, capsys, tmp_path):
     assert run(capsys, f"embed --run {tmp_path / 'i'} --out {tmp_path / 'e.npz'}")[1].startswith("mu (9, 8) -> ")
 
 
+ENCODER = """
+import torch
+
+class Colours(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 5)
+    def forward(self, images):
+        return self.layer(images.mean((2, 3)))
+
+make, number = Colours, lambda: 3
+"""
+
+
+def test_an_encoder_of_a_file_is_trained_and_runs_where_the_caller_names_it(images, capsys, tmp_path):
+    (tmp_path / "mine.py").write_text(ENCODER)
+    named, out = f"--backbone {tmp_path / 'mine.py'}:make", tmp_path / "run"
+    line = f"train cosface {images} {SMALL} --schedule.epochs 1 --dim 4 --out {out}"
+    code, _, err = run(capsys, f"{line} {named}")
+    assert code == 0 and f"backbone {tmp_path / 'mine.py'}:make, random weights" in err and "64 x 64 pixels" in err
+    refused = "which is not run because a run names it; name it yourself: --backbone mine.py:make"
+    assert refused in run(capsys, f"{line} --resume")[2]
+    assert refused in run(capsys, f"embed --run {out} --out {tmp_path / 'e.npz'}")[2]
+    assert run(capsys, f"{line} --resume {named}")[0] == 0
+    assert run(capsys, f"embed --run {out} {named} --out {tmp_path / 'e.npz'}")[1].startswith("mu (9, 4) -> ")
+    line = f"train cosface {images} {SMALL} --out {tmp_path / 'new'} --backbone {tmp_path / 'mine.py'}"
+    assert "expected the function in it that makes a module: " in run(capsys, line)[2]
+    assert "mine.py: has no function 'nothing'" in run(capsys, f"{line}:nothing")[2]
+    assert "mine.py:number: makes a int, expected a torch module" in run(capsys, f"{line}:number")[2]
+    (tmp_path / "mine.py").unlink()
+    assert "mine.py: there is no such file" in run(capsys, f"{line}:make")[2]
+
+
+def test_a_run_says_what_it_is_about_to_do(images, capsys, tmp_path):
+    line = f"train cosface {images} {SMALL} --schedule.epochs 2 --image-size 32 --dim 4 --out {tmp_path / 'run'}"
+    err = run(capsys, line)[2].splitlines()
+    assert err[0] == "cosface: data folder: train 9 items of 3 classes, test 9 items of 3 classes"
+    assert err[1] == "cosface: backbone small_cnn, random weights (--weights FILE), images of 32 x 32 pixels"
+    assert re.match(r"cosface: CosFace 2 epochs: about 1 s on cpu: a step takes [\d.e-]+ s", err[2]), err[2]
+    assert record(tmp_path / "run")["backbone"] == "small_cnn" and record(tmp_path / "run")["image_size"] == 32
+
+
+def test_help_shows_what_holds_for_the_data(images, capsys):
+    shown = " ".join(run(capsys, f"train pfe {images} --help")[1].replace("│", " ").split())
+    assert "(default: folder)" in shown and "(default: images)" in shown and "my_file.py:make" in shown
+
+
 def test_features_of_a_backbone_are_what_a_head_takes(images, capsys, tmp_path):
     code, out, err = run(capsys, f"embed --backbone test_resnet {images} --part train --out {tmp_path / 'f.npz'}")
     assert code == 0 and re.match(r"features \(9, \d+\), labels \(9,\) -> ", out), err

@@ -121,13 +121,15 @@ def carry_out(out, row="cosface", parts=PARTS, **options):
 
 
 def test_data_are_opened_as_the_run_says(monkeypatch, tmp_path):
+    listed = {"test": object()}
+    monkeypatch.setattr(runs, "list_parts", lambda *place: listed if place == ("folder", tmp_path) else {})
     asked = asked_of(monkeypatch, "open_items", ends=True)
     of_data = {"data": "folder", "root": tmp_path, "seed": 7, "quick": True, "skip_bad": True}
     with pytest.raises(Asked):
         carry_out(tmp_path / "a", parts=None, backbone="test_resnet", **of_data)
     name, root, seed, expected, quick = (asked[i] for i in range(5))
     assert (name, root, seed, quick, asked["skip_bad"]) == ("folder", tmp_path, 7, True, True)
-    assert expected.size == (160, 160)
+    assert expected.size == (160, 160) and asked["listed"] is listed
 
 
 def test_devices_are_as_the_run_says(monkeypatch, tmp_path):
@@ -265,6 +267,7 @@ WORDS = {
     "quick": ("--quick", True),
     "skip_bad": ("--skip-bad", True),
     "backbone": ("--backbone test_resnet", "test_resnet"),
+    "image_size": ("--image-size 64", 64),
     "weights": ("--weights weights.pth", Path("weights.pth")),
     "pooling": ("--pooling gem", "gem"),
     "frozen_bn": ("--frozen-bn", True),

@@ -23,7 +23,7 @@ from peaccel._utils import config
 from peaccel.data import READERS
 from peaccel.data.images import ImageRows
 from peaccel.methods.method import Schedule
-from peaccel.train import checkpoint, evaluation, recipes, resuming, runs, sources, tuning
+from peaccel.train import backbones, checkpoint, encoder, evaluation, recipes, resuming, runs, sources, tuning
 from peaccel.train import folder as folder_of_run
 from peaccel.train.resuming import digest_of_images, digest_of_items
 from peaccel.train.sources import Items
@@ -187,6 +187,7 @@ def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
     folder = tmp_path / "a" / "b"
     assert {path.name for path in folder.iterdir()} == {
         "run.json", "log.jsonl", "state.safetensors", "best.safetensors", "model.safetensors", "result.json",
+        "queries.npz",
     }  # fmt: skip
     record = json.loads((folder / "run.json").read_text())
     assert record["versions"]["numpy"] == np.__version__ and record["settings"]["scale"]["epochs"] == 2
@@ -208,20 +209,43 @@ def test_options_of_the_backbone_arrive_there(monkeypatch):
 
     def create(name, **how):
         asked.append((name, how))
-        return SimpleNamespace(features=7)
+        return SimpleNamespace(features=7, input=backbones.ImageInput((96, 96)))
 
-    monkeypatch.setattr(runs.backbones, "create", create)
-    how = {"weights": Path("w.pth"), "pooling": "gem", "frozen_bn": True, "dropout": 0.3}
-    assert runs._backbone(train.Run(data="cub200", **how), on_features=False)[1] == 7
-    assert asked == [("resnet50", how)]
+    monkeypatch.setattr(encoder.backbones, "create", create)
+    how = {"weights": Path("w.pth"), "pooling": "gem", "frozen_bn": True, "dropout": 0.3, "image_size": 96}
+    made = encoder.encoder(train.Run(data="cub200", **how), on_features=False, side=300)
+    assert (made.features, made.image_size) == (7, 96) and asked == [("resnet50", how)]
+
+
+@pytest.mark.parametrize(
+    ("side", "options", "expected"),
+    [
+        (32, {}, ("small_cnn", 32)),
+        (100, {}, ("small_cnn", 128)),
+        (160, {}, ("resnet50", 160)),
+        (500, {}, ("resnet50", 224)),
+        (None, {}, ("resnet50", 224)),
+        (32, {"image_size": 64}, ("small_cnn", 64)),
+        (500, {"backbone": "small_cnn"}, ("small_cnn", 128)),
+        (32, {"backbone": "test_resnet"}, ("test_resnet", 32)),
+        (32, {"backbone": "iresnet18"}, ("iresnet18", 112)),
+        (32, {"backbone": "iresnet18", "pooling": "avg"}, ("iresnet18", 32)),
+    ],
+)
+def test_images_decide_on_the_network_and_are_not_enlarged(side, options, expected):
+    asked = train.Run(data="folder", **options)
+    made = encoder.encoder(asked, on_features=False, side=side)
+    made = made if asked.image_size else encoder.shrunk(made, side)
+    assert (made.name, made.image_size) == expected
+    assert made.module(made.module.input.zeros().expand(2, -1, -1, -1)).shape == (2, made.features)
 
 
 def test_a_run_that_is_read_back_needs_its_pretrained_weights_no_more(parts, tmp_path, monkeypatch):
     carry_out("cosface", parts, tmp_path, **SHORT)
-    record, asked, real = json.loads((tmp_path / "run.json").read_text()), [], runs._backbone
+    record, asked, real = json.loads((tmp_path / "run.json").read_text()), [], encoder.encoder
     record["run"]["weights"] = "gone.pth"
     (tmp_path / "run.json").write_text(json.dumps(record))
-    monkeypatch.setattr(runs, "_backbone", lambda run, on: asked.append(run) or real(run, on))
+    monkeypatch.setattr(runs, "encoder", lambda run, on: asked.append(run) or real(run, on))
     assert train.load(tmp_path).run.weights == Path("gone.pth") and {run.weights for run in asked} == {None}
 
 

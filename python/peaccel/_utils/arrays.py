@@ -44,6 +44,7 @@ __all__ = [
     "is_torch",
     "is_traced",
     "lies_adjacent",
+    "like",
     "namespace",
     "numpy_dtype",
     "on_host",
@@ -53,6 +54,7 @@ __all__ = [
     "replaced",
     "require_finite",
     "require_numbers",
+    "require_plain",
     "require_same_kind",
     "times_written",
     "widened",
@@ -124,7 +126,8 @@ def is_masked(x: object) -> bool:
     return masked is not None and isinstance(x, masked.MaskedArray)
 
 
-def _require_plain(owner: str, name: str, x: object) -> None:
+def require_plain(owner: str, name: str, x: object) -> None:
+    """Refuse a masked array."""
     if is_masked(x):
         raise NotArrayError(f"{owner}: {name} is a masked array, expected a plain one: what is masked would count")
 
@@ -206,7 +209,7 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: A
     bfloat16, float32 or float64, else ValueError. Integers are converted to the dtype of the array `like`, or to
     float64 without one; Python's numbers and lists of them are converted to the kind of array of `like` as well.
     """
-    _require_plain(owner, name, x)
+    require_plain(owner, name, x)
     if (isinstance(x, np.ndarray) and x.dtype.kind != "O") or is_torch(x):
         array: Array = x
         untyped = False
@@ -250,14 +253,10 @@ def _from_python(x: object, owner: str, name: str) -> Numpy:
 
 def _require_whole(x: Any, array: Numpy, owner: str, name: str) -> None:
     """Refuse rows that are missing, that have a missing number, or another length than the first."""
-    if array.dtype.kind != "O":  # of columns of Arrow and Polars numpy gets NaN in place of what is missing
-        nulls = getattr(x, "null_count", 0)
-        if array.dtype.kind == "f" and np.any(np.asarray(nulls() if callable(nulls) else nulls)):
-            row = int(np.argwhere(np.isnan(array))[0, 0])
-            raise ValueError(f"{owner}: {name} is None in row {row}, expected a number")
-        return
+    if array.dtype.kind != "O" and not (array.dtype.kind == "f" and np.isnan(array).any()):
+        return  # of a column with types numpy gets NaN in place of what is missing
     length = -1
-    for i, row in enumerate(x if isinstance(x, Sequence) else np.asarray(x)):
+    for i, row in enumerate(_rows_of(x)):
         is_row = hasattr(row, "__len__") and not isinstance(row, str) and getattr(row, "ndim", 1) > 0
         length = len(row) if is_row and length < 0 else length
         if is_row and len(row) != length:
@@ -265,6 +264,16 @@ def _require_whole(x: Any, array: Numpy, owner: str, name: str) -> None:
         for number in row if is_row else (row,):
             if not isinstance(number, Number):
                 raise ValueError(f"{owner}: {name} is {number!r} in row {i}, expected a number")
+
+
+def _rows_of(x: Any) -> Any:
+    """The rows of a list, a column or a frame as Python's objects: what is missing is None or NA there, not NaN."""
+    if isinstance(x, Sequence):
+        return x
+    if hasattr(x, "to_pylist"):  # Arrow's; rows of its tables are dicts
+        return [list(row.values()) if isinstance(row, dict) else row for row in x.to_pylist()]
+    listed = next((getattr(x, name) for name in ("rows", "to_list") if hasattr(x, name)), None)  # Polars, pandas
+    return np.asarray(x) if listed is None else listed()
 
 
 def _as_floating(x: Array, like: Array, untyped: bool) -> Array:
@@ -356,6 +365,11 @@ def full(shape: tuple[int, ...], value: float | str | bytes, like: Array) -> Arr
     return like.new_full(shape, value) if is_torch(like) else np.full(shape, value, like.dtype)
 
 
+def like(x: Array, values: np.ndarray[Any, Any]) -> Array:
+    """A numpy array of numbers as an array of x's kind and device."""
+    return sys.modules["torch"].from_numpy(values).to(x.device) if is_torch(x) else values
+
+
 def is_repeated(x: Array) -> bool:
     """Whether all items have the same row in memory."""
     return bool(len(x)) and (x.stride(0) if is_torch(x) else x.strides[0]) == 0
@@ -407,13 +421,13 @@ def on_host(x: Array, owner: str = "", name: str = "") -> np.ndarray[Any, Any]:
         if x.is_meta:
             raise ValueError(f"{owner or 'peaccel'}: {name or 'a tensor'} is on meta, where tensors have no values")
         return as_numpy(x.cpu())
-    _require_plain(owner, name, x)
+    require_plain(owner, name, x)
     return as_numpy(x) if isinstance(x, np.ndarray) else array_from(owner, name, x)
 
 
 def array_from(owner: str, name: str, x: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     """The array that numpy makes of a list or an object; of a distribution a TypeError that names the argument."""
-    _require_plain(owner, name, x)
+    require_plain(owner, name, x)
     try:
         return np.asarray(x, dtype)
     except NotArrayError as error:

@@ -16,9 +16,11 @@ __all__ = [
     "SortedIds",
     "and_none",
     "are_strings",
+    "candidate_ids",
+    "checked_allowed",
     "checked_ids",
-    "dtype_like",
     "none_like",
+    "require_known",
     "there",
 ]
 
@@ -32,11 +34,6 @@ LARGEST_ID = np.iinfo(np.int64).max
 def are_strings(ids: Array | None) -> bool:
     """Whether ids are strings, which are numpy arrays beside tensors too; None stands for the numbers of rows."""
     return isinstance(ids, np.ndarray) and ids.dtype.kind == "U"
-
-
-def dtype_like(ids: Array | None) -> np.dtype[Any]:
-    """The dtype of integers or of strings, as ids are."""
-    return np.dtype(str if are_strings(ids) else np.int64)
 
 
 def none_like(ids: Array | None) -> int | str | bytes:
@@ -102,3 +99,37 @@ def checked_ids(
     if len(repeated) and (strings or not repeats):
         raise ValueError(f"{owner}: ids hold {repeated[0].item()!r} twice")
     return array if strings else array.astype(np.int64)
+
+
+def checked_allowed(owner: str, allowed: Any, count: int | None, *, strings: bool = False) -> Ids | Bools:
+    """The items that may be found: ids, int64 or strings, or a bool for each of so many items, where it is known."""
+    chosen = np.atleast_1d(plain(owner, "allowed", allowed))
+    if not (chosen.size or chosen.dtype == bool):  # an empty list has no dtype
+        chosen = chosen.astype(str if strings else np.int64)
+    wrong = chosen.dtype == bool and count is not None and len(chosen) != count
+    if chosen.ndim != 1 or chosen.dtype.kind not in ("bU" if strings else "biu") or wrong:
+        got = f"shape {chosen.shape} and dtype {chosen.dtype}"
+        ids = "ids, strings," if strings else "integer ids,"
+        raise ValueError(f"{owner}: allowed has {got}, expected {ids} or a bool for each of {count} items")
+    return chosen if strings or chosen.dtype == bool else chosen.astype(np.int64, copy=False)
+
+
+def candidate_ids(owner: str, candidates: Any, queries: int, ids: Ids | None) -> Ids:
+    """Candidates [Q, K] as ids like those of a gallery: int64, -1 for none, or strings, "" for none."""
+    found, strings = plain(owner, "candidates", candidates), are_strings(ids)
+    if not found.size and found.ndim == 2:  # an empty list has no dtype
+        found = found.astype(str if strings else np.int64)
+    if found.ndim != 2 or len(found) != queries:
+        raise ValueError(f"{owner}: candidates have shape {found.shape}, expected ({queries}, K): a row per query")
+    if found.dtype.kind not in ("U" if strings else "iu"):
+        expected = "strings" if strings else "integers"
+        raise ValueError(f"{owner}: candidates have dtype {found.dtype}, expected {expected} like the gallery's ids")
+    return found if strings else found.astype(np.int64, copy=False)
+
+
+def require_known(owner: str, candidates: Ids, known: Bools) -> None:
+    """Refuse candidates [Q, K] that no item has."""
+    unknown = np.argwhere(there(candidates) & ~known)
+    if len(unknown):
+        query, column = unknown[0]
+        raise ValueError(f"{owner}: candidates hold {candidates[query, column]} in row {query}, which no item has")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from peaccel._utils.reading import reading, require_proportion
 __all__ = ["header", "load", "names_in"]
 
 MAGIC = {".npz": b"PK", ".npy": b"\x93NUMPY"}  # first bytes of a file of each suffix
+END = 22  # bytes of the record behind the list of an archive's members, with their number at 10
+MANY = 0xFFFF  # which stands in the place of a larger one
 
 
 def load(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
@@ -39,7 +42,7 @@ def load(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[An
         if path.suffix == ".npy":
             return {"": _array(path, "", file, size)}
         with zipfile.ZipFile(file) as archive:
-            members = {key: x for key, x in _members(archive).items() if names is None or key in names}
+            members = {key: x for key, x in _members(archive, file).items() if names is None or key in names}
             asked = sum(x.file_size for x in members.values())
             require_proportion(path, f"inflating {', '.join(members)}", asked, size)
             for key, x in members.items():
@@ -54,7 +57,7 @@ def names_in(path: Path) -> tuple[str, ...]:
         if path.suffix == ".npy":
             return ("",)
         with zipfile.ZipFile(file) as archive:
-            return tuple(_members(archive))
+            return tuple(_members(archive, file))
 
 
 def header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -74,8 +77,18 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    return {x.filename.removesuffix(".npy"): x for x in archive.infolist()}
+def _members(archive: zipfile.ZipFile, file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:
+    """The members by their arrays' names: all that the archive counts, since a damaged list may lose or rename one."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for x in archive.infolist():
+        archive.open(x).close()  # compares the name with the one that stands before the array
+        if found.setdefault(x.filename.removesuffix(".npy"), x) is not x:
+            raise ValueError(f"{x.filename!r} is there twice")
+    file.seek(-END - len(archive.comment), os.SEEK_END)
+    count = int.from_bytes(file.read(END)[10:12], "little")
+    if count not in (len(found), MANY):
+        raise ValueError(f"it lists {len(found)} arrays, expected {count}")
+    return found
 
 
 def _array(path: Path, at: str, file: IO[bytes], size: int) -> NDArray[Any]:

@@ -84,7 +84,7 @@ class ProgressBar:
         """Text of a progress line."""
         if self._total is None:
             return f"{self._description}: {duration(perf_counter() - self._since)}"
-        return f"{self._description}: {100 * self._done / (self._total or 1):.0f} %, {self._text}"
+        return f"{self._description}: {int(100 * self._done / (self._total or 1))} %, {self._text}"
 
     def _print_lines(self) -> None:
         wait = FIRST

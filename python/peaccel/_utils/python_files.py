@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-__all__ = ["is_file", "load_file"]
+__all__ = ["is_file", "is_function", "load_file", "load_function"]
 
 
 def is_file(name: str) -> bool:
     """Whether a name of a method or a data set is the path of a Python file, and none that peaccel knows."""
     return name.endswith(".py")
+
+
+def is_function(name: str) -> bool:
+    """Whether a name is the path of a Python file and a function in the file, such as my_file.py:make."""
+    return is_file(name.rpartition(":")[0])
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Run a Python file and give one of its functions; arguments and errors as `load_file` and `is_function` have them.
+
+    Raises
+    ------
+    ValueError
+        The file has no such function.
+    """
+    path, _, function = name.rpartition(":")
+    found = getattr(load_file(Path(path)), function, None)
+    if not callable(found):
+        raise ValueError(f"{path}: has no function {function!r}")
+    made: Callable[..., Any] = found
+    return made
 
 
 def load_file(path: Path) -> ModuleType:

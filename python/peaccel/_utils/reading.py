@@ -15,26 +15,26 @@ LEAST = 1 << 28  # bytes that any file may ask for
 FACTOR = 100  # so many times its own size a file may ask for: what is worth keeping seldom shrinks further
 
 
-def require_proportion(owner: object, what: str, asked: int, held: int) -> None:
+def require_proportion(owner: object, what: str, needed: int, size: int) -> None:
     """Refuse to allocate what is out of all proportion to a file, or to a column of a table: ValueError.
 
     Parameters
     ----------
     owner, what
         The file, and what is to be made of it.
-    asked, held
+    needed, size
         Bytes: of memory, and of the file.
     """
-    if asked > (most := max(LEAST, FACTOR * held)):
-        expected = f"of {held:,} that hold it; expected at most {most:,}"
-        raise ValueError(f"{owner}: {what} takes {asked:,} bytes of memory, out of all proportion to the {expected}")
+    if needed > (most := max(LEAST, FACTOR * size)):
+        expected = f"of {size:,} that hold it; expected at most {most:,}"
+        raise ValueError(f"{owner}: {what} takes {needed:,} bytes of memory, out of all proportion to the {expected}")
 
 
-def strings_of(owner: object, name: str, texts: Sequence[str], held: int) -> NDArray[np.str_]:
+def strings_of(owner: object, name: str, texts: Sequence[str], size: int) -> NDArray[np.str_]:
     """Strings as an array of one width, which a single long one makes wide for all."""
     width = max(map(len, texts), default=0)
     what = f"{name}, of which one has {width:,} characters in {len(texts):,} rows,"
-    require_proportion(owner, what, 4 * width * len(texts), held)
+    require_proportion(owner, what, 4 * width * len(texts), size)
     return np.array(texts, str)
 
 
@@ -54,7 +54,7 @@ def reading(path: object, at: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if str(error).startswith(f"{path}: ") or getattr(error, "filename", None):
+        if str(error).startswith(f"{path}: ") or (isinstance(error, OSError) and error.filename):
             raise
         if isinstance(error, ImportError):
             raise ImportError(f"{path}: {error}") from None

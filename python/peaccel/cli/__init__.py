@@ -12,6 +12,7 @@ import csv
 import os
 import struct
 import sys
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from peaccel._core import __version__
 from peaccel._utils import options
@@ -39,8 +40,11 @@ COMMANDS = (
     "embed",
     "tune",
     "evaluate",
+    "compare",
     "choose-score",
     "choose-threshold",
+    "calibrate-scores",
+    "score-trials",
     "check-answers",
     "check-threshold",
     "audit",
@@ -77,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = place_of(arguments[0])
         message = f"unknown command {arguments[0]!r}; {place}" if place else unknown("command", arguments[0], COMMANDS)
         _fail("peaccel", message)
-    with user_errors(command, arguments):
+    with user_errors(command, arguments), warnings_in_one_line(command):
         if arguments and arguments[0] in COMMANDS:
             _run(arguments[0], arguments[1:])
         else:
@@ -99,6 +103,22 @@ def user_errors(command: str, arguments: Sequence[str] = ()) -> Iterator[None]:
         _fail(command, f"{where}: cannot be read ({_one_line(error)})" if where else _one_line(error))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+@contextmanager
+def warnings_in_one_line(command: str) -> Iterator[None]:
+    """Print warnings of the package without a line of its source."""
+    before = warnings.formatwarning
+
+    def one_line(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:
+        ours = category is UserWarning
+        return f"{command}: {printable(_joined(message))}\n" if ours else before(message, category, *place, **line)
+
+    warnings.formatwarning = one_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
@@ -125,7 +145,11 @@ def _one_line(error: BaseException) -> str:
         return f"not enough memory ({error})"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    return _joined(error) or type(error).__name__
+
+
+def _joined(message: BaseException | str) -> str:
+    return " ".join(str(message).split())
 
 
 def _fail(command: str, message: str) -> NoReturn:

@@ -19,8 +19,9 @@ from peaccel.data.images import ImageRows, crop_sizes
 from peaccel.train import backbones
 from peaccel.train.captioned import captioned_numbers
 from peaccel.train.embedding import apply, embed, tensors
+from peaccel.train.encoder import encoder, input_of
 from peaccel.train.folder import check_named
-from peaccel.train.runs import Trained, input_of, load
+from peaccel.train.runs import Run, Trained, load
 from peaccel.train.sources import Items, digits_settings, of_features, open_captions, open_items
 
 __all__ = ["write"]
@@ -32,7 +33,8 @@ def write(task: Embed) -> None:
         _write_captioned(task, task.hidden_digits)
         return
     quality = None
-    if task.backbone is not None:
+    if task.run is None:
+        assert task.backbone is not None
         assert task.data is not None
         found, quality = _features(task, task.data, task.backbone)
         with aside(task.out) as fresh:
@@ -41,7 +43,7 @@ def write(task: Embed) -> None:
         shapes = ", ".join(f"{name} {x.shape}" for name, x in found.items())
     else:
         assert task.run is not None
-        trained = load(task.run, task.method)
+        trained = load(task.run, task.method, task.backbone)
         items = _items(task, trained)
         quality = _quality(task, items)
         d = embed(trained.model, items.data)
@@ -69,7 +71,7 @@ def _items(task: Embed, trained: Trained) -> Items:
         covariates = covariate_rows(columns(task.covariates, "covariates"), len(rows)) if task.covariates else None
         return of_features(rows, np.empty(0, np.int64), covariates)
     if task.data is None:
-        check_named(task.run, run.data)
+        check_named(task.run, "data", run.data)
     data = task.data or run.data
     same = Path(data).resolve() == Path(run.data).resolve()  # names are as good as files of a reader, for that
     root = task.root or (run.root if same else None)
@@ -80,7 +82,8 @@ def _items(task: Embed, trained: Trained) -> Items:
 def _features(task: Embed, data: str, name: str) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
     """Features of images, with their labels, and their quality where it is known; of images with captions, the features
     by both towers."""
-    backbone = backbones.create(name, weights=task.weights)
+    backbone = encoder(Run(data=data, backbone=name, weights=task.weights), on_features=False).module
+    assert backbone is not None
     if data not in CAPTIONED:
         items = _part(task, data, task.root, task.seed or 0, task.quick, input_of(backbone))
         quality = _quality(task, items)
@@ -102,7 +105,7 @@ def _quality(task: Embed, items: Items) -> NDArray[Any] | None:
 def _write_captioned(task: Embed, hidden: float) -> None:
     """Numbers and their captions as features, a file for each part."""
     assert task.run is not None
-    trained = load(task.run, task.method)
+    trained = load(task.run, task.method, task.backbone)
     if trained.run.data not in DIGITS:
         raise ValueError(f"--hidden-digits needs --run of a model trained on {' or '.join(DIGITS)}")
     task.out.mkdir(parents=True, exist_ok=True)

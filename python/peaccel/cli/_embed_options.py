@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from peaccel._utils.python_files import is_function
 from peaccel.cli._feature_files import column, columns
 from peaccel.cli._outputs import check_files
 from peaccel.cli._training import check_there, early
@@ -31,7 +32,8 @@ class Embed:
     method: Path | None = None
     """With --run of a method in a Python file: that file, since none that a run names is run."""
     backbone: str | None = None
-    """A backbone of peaccel or of timm; for images with captions clip_image:MODEL, whose text tower reads them."""
+    """A backbone as 'peaccel train' takes it; for images with captions clip_image:MODEL, whose text tower reads them.
+    With --run of an encoder in a Python file: that file and function, since none that a run names is run."""
     weights: Path | None = None
     """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     features: Path | None = None
@@ -84,7 +86,7 @@ def check_words(arguments: Sequence[str]) -> None:
 
 def check(task: Embed) -> None:
     """Refuse options that do not go together, inputs that are not there, and outputs that cannot be written."""
-    if (task.run is None) == (task.backbone is None):
+    if (task.run is None) == (task.backbone is None) and not (task.run and is_function(task.backbone or "")):
         raise ValueError("expected exactly one of --run and --backbone")
     if task.run is not None and task.weights is not None:
         raise ValueError(f"--weights is {task.weights}, of a --backbone, expected none with --run")
@@ -112,12 +114,12 @@ def check(task: Embed) -> None:
             raise ValueError(f"--features are what is embedded, expected no --{name.replace('_', '-')}")
     if task.data in CAPTIONED and task.quality_out is not None:
         raise ValueError(f"--quality-out needs images of which quality is known, which {task.data} has not")
-    if task.backbone is not None:
+    if task.run is None and task.backbone is not None:
         if task.features is not None or task.data is None:
             raise ValueError("--backbone embeds images: expected --data, and no --features")
         if task.data in CAPTIONED and not task.backbone.startswith("clip_image:"):
             raise ValueError(f"--backbone is {task.backbone}, expected clip_image:MODEL: {task.data} has captions")
-    if task.data is not None and (task.backbone is not None or task.root is not None):
+    if task.data is not None and (task.run is None or task.root is not None):
         check_name(task.data, task.root, (*COMPOSED, *READERS))
     kinds = [".npz", ".safetensors"] if task.run else [".npz"]
     inputs = [path for path in (task.weights, task.features, task.root, *task.covariates) if path is not None]

@@ -6,7 +6,7 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, field, fields, make_dataclass
+from dataclasses import asdict, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -82,8 +82,11 @@ def parse(
     again = first.resume and (out / "run.json").exists()
     if again:
         settings, run = resumed(out, name)
-        if first.data is None:
-            check_named(out, run.data)
+        for option in ("data", "backbone"):
+            if getattr(first, option) is None:
+                check_named(out, option, getattr(run, option))
+    elif not fixed_means:  # so that --help shows what holds for them
+        run = replace(run, data=first.data or run.data, root=None if first.root is None else Path(first.root))
     if fixed_means:
         settings = _without_means(settings)
     kind: type[Job] = Job if fixed_means else Run
@@ -177,7 +180,7 @@ def early(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--resume", action="store_true")
-    for name in ("data", "root", "out", "begin", "weights", "method", "labels", "relevance"):
+    for name in ("data", "root", "out", "begin", "weights", "backbone", "method", "labels", "relevance"):
         parser.add_argument(f"--{name}", nargs="?")
     parser.add_argument("--covariates", nargs="*", default=())
     parsed, rest = parser.parse_known_args(arguments)

@@ -8,7 +8,6 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from peaccel.cli._outputs import outputs, save_numbers
 from peaccel.cli._shares import share
 from peaccel.evaluation.answers_to_check import AnswersToCheck, answers_to_check
 from peaccel.io._array_files import write_text
+from peaccel.io._text_columns import csv_text
 
 __all__ = ["CheckAnswers", "main"]
 
@@ -85,12 +85,10 @@ class Sheet:
 
     def write(self, rows: NDArray[np.int64]) -> None:
         """Write the checked answers and these rows, which are to be checked."""
-        text = StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(["answer", *self.columns, "right"])
-        for row in dict.fromkeys([*self.labels, *rows.tolist()]):
-            lines.writerow([row, *(x[row] for x in self.columns.values()), WORDS[self.labels.get(row, "")]])
-        write_text(self.path, (".csv",), text.getvalue())
+        listed = np.array([*dict.fromkeys([*self.labels, *rows.tolist()])], np.int64)
+        right = np.array([WORDS[self.labels.get(row, "")] for row in listed.tolist()], str)
+        columns = [listed, *(x[listed] for x in self.columns.values()), right]
+        write_text(self.path, (".csv",), csv_text(["answer", *self.columns, "right"], columns))
 
     def read(self, length: int) -> None:
         """Take the labels of the file, if it is there."""

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from peaccel.evaluation.promise_monitor import PromiseMonitor, WatchedPromise
 from peaccel.evaluation.promises import per_cent, promise_of
 from peaccel.fits.records import FalseMatchLimit, Selection, Threshold
 from peaccel.io._array_files import write_text
+from peaccel.io._text_columns import csv_text
 from peaccel.retrieval.ranking import Ranking
 
 __all__ = ["CheckThreshold", "main"]
@@ -142,14 +142,11 @@ def _draw(task: CheckThreshold, accept: Selection | FalseMatchLimit, found: Rank
     if len(taken) < task.audits:
         raise ValueError(f"--audits is {task.audits}, and {task.ranking} has {len(taken)} accepted answers")
     rows = np.sort(np.random.default_rng(task.seed).permutation(taken)[: task.audits])
-    text = StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["query", "item", "score", "right"])
-    lines.writerows([row, found.ids[row, 0], found.scores[row, 0], ""] for row in rows.tolist())
-    path = _table(task)
-    if path.exists() and path.read_text(encoding="utf-8") != text.getvalue():
+    columns = [rows, found.ids[rows, 0], found.scores[rows, 0], np.full(len(rows), "")]
+    path, text = _table(task), csv_text(["query", "item", "score", "right"], columns)
+    if path.exists() and path.read_bytes().decode() != text:
         raise ValueError(f"{path}: is there already, perhaps filled; name another --day or move it")
-    write_text(path, (".csv",), text.getvalue())
+    write_text(path, (".csv",), text)
 
 
 def _table(task: CheckThreshold) -> Path:

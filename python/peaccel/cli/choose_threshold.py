@@ -137,10 +137,20 @@ def main(arguments: Sequence[str]) -> None:
 
 def _with_fits(task: ChooseThreshold, found: ThresholdChoice, accept: Threshold) -> Threshold:
     """A threshold that was found, which knows what was applied to the items."""
-    if found.of_pairs:
-        return accept
     fits = task.applied()
+    if found.of_pairs:
+        return accept if task.embeddings is None else _of_trials(task, accept)
     return replace(accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
+
+
+def _of_trials(task: ChooseThreshold, accept: Threshold) -> Threshold:
+    """A threshold of pairs, which knows the score and what was applied to the items."""
+    assert task.embeddings is not None
+    fits = task.applied()
+    d, score = fits.of_gallery(task.embeddings), _score(task)
+    norm = task.norm("choose-threshold", d[:2], fits, score)
+    label = "" if norm is None else norm.label
+    return replace(accept, score=score.fingerprint, normalisation=label, dim=d.dim, applied=str(fits))
 
 
 def _of_searches(
@@ -238,7 +248,11 @@ def _scored_trials(task: ChooseThreshold) -> tuple[io.ScoredPairs, NDArray[np.in
 
 def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
     """How the threshold is applied."""
-    if task.pairs is not None or task.trial_list is not None:
+    if task.trial_list is not None:
+        kept = [f.name for f in fields(NormFiles) if f.name != "skip_bad"] + ["score", "rule", "enrolment"]
+        flags = [word for name in kept if (x := getattr(task, name)) for word in (dashed([name]), str(x))]
+        return f"peaccel score-trials {shlex.join([*flags, '--accept', str(accept)])} --embeddings ... --out ..."
+    if task.pairs is not None:
         return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
     flags = [] if task.plda is not None else ["--score", task.score]
     for name in (f.name for f in fields(NormFiles) if f.name != "skip_bad"):

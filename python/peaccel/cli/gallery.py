@@ -96,9 +96,11 @@ class Remove(Kept):
     """Items to remove: --ids, --id or both."""
 
     ids: Path | None = None
-    """The ids of the items, in a file as 'peaccel search' takes it; those that no item has are passed over."""
+    """The ids of the items, in a file as 'peaccel search' takes it."""
     id: tuple[str, ...] = ()
     """Ids in words, one or more."""
+    skip_missing: bool = False
+    """Pass over ids that no item has, in place of an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +192,7 @@ def _remove(task: Remove) -> None:
         if wrong := [word for word in words if not word.isdecimal()]:
             raise ValueError(f"--id is {wrong[0]!r}, expected an integer, as the gallery's ids are")
         words = list(map(int, words))
-    count = gallery.remove(list(dict.fromkeys([*ids, *words])))
+    count = gallery.remove(list(dict.fromkeys([*ids, *words])), skip_missing=task.skip_missing)
     print(f"{count} items removed; 'peaccel gallery restore --version {gallery.version - (count > 0)}' undoes it")
     _print_state(gallery)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.python_files import load_file
 from peaccel._utils.suggestions import unknown
 from peaccel._utils.words import answered
@@ -57,7 +58,7 @@ def check_known(name: str, names: Sequence[str]) -> None:
         raise ValueError(unknown("data", name, names))
 
 
-def check_name(name: str, root: Path | None, names: Sequence[str]) -> None:
+def check_name(name: str, root: PathLike | None, names: Sequence[str]) -> None:
     """Refuse a data set that is unknown, or whose root is missing where one is needed, or given where none is.
 
     Parameters
@@ -82,11 +83,11 @@ def check_name(name: str, root: Path | None, names: Sequence[str]) -> None:
             raise ValueError(f"data {name}: root is {root}, but its scans come inside a package")
     elif root is None:
         raise ValueError(f"data {name}: root is missing, expected the folder where it lies")
-    elif not root.exists():
+    elif not Path(root).exists():
         raise FileNotFoundError(f"data {name}: root is {root}, which is not there")
 
 
-def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Mapping[str, Part]:
+def read(name: str, root: PathLike, check: bool = False, **options: Any) -> Mapping[str, Part]:
     """Read a data set's lists.
 
     Parameters

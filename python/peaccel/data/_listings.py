@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils import npy_files
+from peaccel._utils.atomic_files import PathLike
 
 __all__ = ["arrays", "by_class", "columns", "existing", "fields", "folder", "images_in", "integers", "lines", "table"]
 
@@ -21,7 +22,7 @@ SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 Kind = Callable[[str], Any]
 
 
-def folder(path: str | Path, holds: str) -> Path:
+def folder(path: PathLike, holds: str) -> Path:
     """The path of a folder that is there."""
     path = Path(path)
     if not path.is_dir():

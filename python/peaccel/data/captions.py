@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel.data._listings import arrays, existing, fields, folder, integers, lines
 from peaccel.data.datasets import CaptionFeatures, Captions, reader
 
@@ -18,8 +19,10 @@ VALIDATION_CAPTIONS = 5000  # how many captions of COCO PCME and PCME++ choose t
 
 
 @reader("coco", "captions")
-def coco_captions(root: str | Path) -> dict[str, Captions]:
+def coco_captions(root: PathLike) -> dict[str, Captions]:
     """Read COCO captions in Karpathy's split, in either layout that is in circulation.
+
+    Tested on files written in the published layout, not on COCO's annotations.
 
     PCME's: annotations/captions_train2014.json and captions_val2014.json as published, with the annotations' ids in
     annotations/coco_{train,restval,dev,test}_ids.npy, and the images in train2014/ and val2014/. PCME++'s: precomp/
@@ -48,8 +51,10 @@ def coco_captions(root: str | Path) -> dict[str, Captions]:
 
 
 @reader("conceptual-captions", "captions")
-def conceptual_captions(root: str | Path) -> dict[str, Captions]:
+def conceptual_captions(root: PathLike) -> dict[str, Captions]:
     """Read Conceptual Captions: lists of pairs, "caption<TAB>image" a line.
+
+    Tested on files written in the published layout, not on the published lists.
 
     Published are addresses, many of them dead. What is read is the same lists with the path of the image that was
     fetched, below `root`, for its address, and without the lines that could not be fetched.
@@ -84,7 +89,7 @@ def conceptual_captions(root: str | Path) -> dict[str, Captions]:
 
 
 @reader("caption-features", "features")
-def caption_features(root: str | Path) -> dict[str, CaptionFeatures]:
+def caption_features(root: PathLike) -> dict[str, CaptionFeatures]:
     """Read features computed of images and captions.
 
     Parameters

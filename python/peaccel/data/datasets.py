@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from peaccel._utils.atomic_files import PathLike
 
 __all__ = [
     "CaptionFeatures",
@@ -226,7 +227,7 @@ def reader(name: str, use: Use = "images") -> Callable[[ReaderFunction], ReaderF
     return register
 
 
-def labelled(paths: Sequence[str | Path], classes: ArrayLike, names: Sequence[str] | None = None) -> Images:
+def labelled(paths: Sequence[PathLike], classes: ArrayLike, names: Sequence[str] | None = None) -> Images:
     """Images with labels 0..C-1 in the order of their sorted classes, whatever gaps the classes have.
 
     Parameters

@@ -16,6 +16,20 @@ from numpy.typing import NDArray
 
 from peaccel.data.corruption import Corruption, Pictures, window
 
+__all__ = [
+    "HIDDEN",
+    "PARTS",
+    "SIDE",
+    "WORDS",
+    "DigitsSettings",
+    "Source",
+    "Strips",
+    "captions",
+    "describes",
+    "load_scans",
+    "make",
+]
+
 Source = Literal["mnist", "digits8", "fashion"]
 PARTS = ("train", "validation", "gallery", "query")
 SIDE = 28
@@ -154,13 +168,13 @@ def make(source: Source, settings: DigitsSettings, seed: int, root: Path | None 
         numbers = np.concatenate([numbers[~new][:learned], numbers[new]])
     train, validation, test = np.split(numbers[: sum(settings.classes)], np.cumsum(settings.classes)[:-1])
     parts = zip(PARTS, pools, (train, validation, test, test), settings.images_per_class, strict=True)
-    made = {
+    strips = {
         part: _compose(scans, pool, np.repeat(numbers, n), settings.digits, rng, scarce)
         for part, pool, numbers, n in parts
     }
     if settings.seen:
-        made["seen"] = _compose(scans, pools[-1], np.repeat(train, settings.seen), settings.digits, rng, scarce)
-    return made
+        strips["seen"] = _compose(scans, pools[-1], np.repeat(train, settings.seen), settings.digits, rng, scarce)
+    return strips
 
 
 def captions(numbers: NDArray[np.int64], digits: int, hidden: float = 0.0, seed: int = 0) -> tuple[str, ...]:

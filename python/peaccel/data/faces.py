@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel.data._listings import by_class, columns, existing, fields, folder, images_in, integers, lines, table
 from peaccel.data.datasets import Images, Pairs, Templates, Verification, development, labelled, reader
 
@@ -18,8 +19,10 @@ __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 
 
 @reader("ms1m")
-def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
+def identities(root: PathLike, folds: int = 0) -> dict[str, Images]:
     """Read faces with one folder for each identity, as MS1M and its likes are unpacked.
+
+    Tested on files written in the published layout, not on MS1M's images.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
 
 
 @reader("lfw")
-def lfw(root: str | Path, view: Literal[1, 2] = 1) -> dict[str, Verification]:
+def lfw(root: PathLike, view: Literal[1, 2] = 1) -> dict[str, Verification]:
     """Read Labeled Faces in the Wild: lfw-deepfunneled/<name>/<name>_0001.jpg and its lists.
 
     Parameters
@@ -78,8 +81,10 @@ def lfw(root: str | Path, view: Literal[1, 2] = 1) -> dict[str, Verification]:
 
 
 @reader("cplfw", "evaluation")
-def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict[str, Verification]:
+def cplfw(root: PathLike, test_identities: int = 2000, seed: int = 42) -> dict[str, Verification]:
     """Read cross-pose LFW: images/ and pairs_CPLFW.txt, two lines "file label" for each pair.
+
+    Tested on files written in the published layout, not on the published list.
 
     Parameters
     ----------
@@ -124,8 +129,10 @@ def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict
 
 
 @reader("ijbc", "evaluation")
-def ijbc(root: str | Path) -> dict[str, Templates]:
+def ijbc(root: PathLike) -> dict[str, Templates]:
     """Read the 1:1 protocol of IJB-C: protocols/test1/{enroll_templates,verif_templates,match}.csv and images/.
+
+    Tested on files written in the published layout, not on IJB-C's protocol.
 
     Images are stored aligned, as images/<SUBJECT_ID>/<FILENAME with _ for />. Those that are not there (no face was
     found in them) are left out, as are templates without any image and matches of these.
@@ -153,9 +160,11 @@ def ijbc(root: str | Path) -> dict[str, Templates]:
         members += zip(*columns(protocol / name, TEMPLATE_ID=int, SUBJECT_ID=int, FILENAME=str), strict=True)
     matches = _numbers(protocol / "match.csv")
 
-    there = {f"{who}/{file}" for who in os.listdir(store) if (store / who).is_dir() for file in images_in(store / who)}
+    on_disk = {
+        f"{who}/{file}" for who in os.listdir(store) if (store / who).is_dir() for file in images_in(store / who)
+    }
     named = {(template, who, f"{who}/{file.replace('/', '_')}") for template, who, file in members}
-    kept = sorted(member for member in named if member[2] in there)
+    kept = sorted(member for member in named if member[2] in on_disk)
     if not kept:
         raise FileNotFoundError(f"{store}: holds none of the listed images, expected <subject>/<image>")
     listed = sorted({(name, who) for _, who, name in kept})

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.labels import alike
 from peaccel._utils.suggestions import require_classes
 from peaccel.data._listings import arrays, integers
@@ -35,11 +36,11 @@ PARTS = ("train", "validation", "test", "query", "gallery")
 
 @reader("features", "features")
 def features(
-    root: str | Path | TableColumn,
-    labels: str | Path | TableColumn | None = None,
+    root: PathLike | TableColumn,
+    labels: PathLike | TableColumn | None = None,
     folds: int = 4,
-    covariates: Sequence[str | Path | TableColumn] = (),
-    relevance: str | Path | TableColumn | None = None,
+    covariates: Sequence[PathLike | TableColumn] = (),
+    relevance: PathLike | TableColumn | None = None,
 ) -> dict[str, Features]:
     """Read features and labels, or what belongs together in place of labels, and covariates where there are any.
 
@@ -103,7 +104,7 @@ def features(
     return parts
 
 
-def feature_rows(path: str | Path | TableColumn) -> NDArray[np.float32]:
+def feature_rows(path: PathLike | TableColumn) -> NDArray[np.float32]:
     """Read the features alone, [N, D], of an .npz file (key features) or an .npy file.
 
     Raises
@@ -114,7 +115,7 @@ def feature_rows(path: str | Path | TableColumn) -> NDArray[np.float32]:
     return _floats(path, *_arrays(path, "features"))
 
 
-def covariate_rows(paths: Sequence[str | Path | TableColumn], items: int) -> NDArray[np.float32]:
+def covariate_rows(paths: Sequence[PathLike | TableColumn], items: int) -> NDArray[np.float32]:
     """Read what was measured of items beside their features: duration, signal-to-noise ratio, size of a crop.
 
     Parameters
@@ -150,7 +151,7 @@ def covariate_rows(paths: Sequence[str | Path | TableColumn], items: int) -> NDA
     return np.concatenate(columns, axis=1)
 
 
-def connected_labels(path: str | Path | TableColumn, items: int) -> NDArray[np.int64]:
+def connected_labels(path: PathLike | TableColumn, items: int) -> NDArray[np.int64]:
     """Read pairs that belong together, such as queries and their documents, and number the groups that they connect.
 
     Parameters
@@ -192,7 +193,7 @@ def connected_labels(path: str | Path | TableColumn, items: int) -> NDArray[np.i
     return np.where(named, np.searchsorted(found, group), -1)
 
 
-def _arrays(path: str | Path | TableColumn, *names: str) -> list[NDArray[Any]]:
+def _arrays(path: PathLike | TableColumn, *names: str) -> list[NDArray[Any]]:
     if isinstance(path, TableColumn):
         return [path.values]
     path = Path(path)
@@ -201,7 +202,7 @@ def _arrays(path: str | Path | TableColumn, *names: str) -> list[NDArray[Any]]:
     return arrays(path, *names)
 
 
-def _floats(path: str | Path | TableColumn, values: NDArray[Any]) -> NDArray[np.float32]:
+def _floats(path: PathLike | TableColumn, values: NDArray[Any]) -> NDArray[np.float32]:
     if values.ndim != 2 or values.dtype.kind != "f":
         raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
     with np.errstate(over="ignore"):
@@ -213,7 +214,7 @@ def _floats(path: str | Path | TableColumn, values: NDArray[Any]) -> NDArray[np.
 
 
 def _read(
-    path: Path | TableColumn, labels: str | Path | TableColumn | None = None
+    path: Path | TableColumn, labels: PathLike | TableColumn | None = None
 ) -> tuple[NDArray[np.float32], NDArray[Any]]:
     if labels is None and (isinstance(path, TableColumn) or path.suffix == ".npy"):
         raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
@@ -230,8 +231,8 @@ def _read(
         raise ValueError(f"{source}: {got}, expected numbers or strings ({len(values)},)")
     if found.dtype.kind == "f":
         if len(bad := np.flatnonzero(found != np.rint(found))):
-            held = f"labels holds {found[bad[0]]} in row {bad[0]}"
-            raise ValueError(f"{source}: {held}, expected whole numbers or strings")
+            got = f"labels holds {found[bad[0]]} in row {bad[0]}"
+            raise ValueError(f"{source}: {got}, expected whole numbers or strings")
         found = integers(found)
     return values, found
 

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ImageRows", "centre_crop", "crop_sizes", "unreadable"]
+__all__ = ["ImageRows", "centre_crop", "crop_sizes", "shorter_side", "unreadable"]
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that images are read as, those of the suffixes of `_listings`. Pillow goes by content, and hands others to
@@ -88,6 +89,24 @@ def unreadable(
             faults |= {path: fault for path, fault in some if fault}
             done(len(some))
     return faults
+
+
+def shorter_side(paths: Sequence[str], most: int = 100) -> int | None:
+    """The median of the images' shorter sides, in pixels; None where no image can be read.
+
+    Parameters
+    ----------
+    paths
+        The paths of N images.
+    most
+        The number of images whose headers are read, evenly spaced.
+    """
+    sides, pillow = [], _pillow()
+    for path in paths[:: -(-len(paths) // most) or 1]:
+        bad = suppress(OSError, ValueError, SyntaxError, pillow.DecompressionBombError)  # which `unreadable` names
+        with bad, pillow.open(_regular(path), formats=FORMATS) as image:
+            sides.append(min(image.size))
+    return int(np.median(sides)) if sides else None
 
 
 def crop_sizes(n: int, seed: int = 0, least: float = 0.5) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel.data._listings import by_class, existing, folder, lines, table
 from peaccel.data.datasets import Images, development, labelled, query_and_gallery, reader, zero_shot
 
@@ -18,8 +19,10 @@ __all__ = ["cars196", "cub200", "image_folder", "in_shop", "sop"]
 
 
 @reader("cub200")
-def cub200(root: str | Path, folds: int = 4) -> dict[str, Images]:
+def cub200(root: PathLike, folds: int = 4) -> dict[str, Images]:
     """Read CUB200-2011: images.txt ("id path"), image_class_labels.txt ("id label") and images/.
+
+    Tested on files written in the published layout, not on the published images.
 
     Parameters
     ----------
@@ -51,8 +54,10 @@ def cub200(root: str | Path, folds: int = 4) -> dict[str, Images]:
 
 
 @reader("cars196")
-def cars196(root: str | Path, folds: int = 4) -> dict[str, Images]:
+def cars196(root: PathLike, folds: int = 4) -> dict[str, Images]:
     """Read Cars196, in either layout that is in circulation.
+
+    Tested on files written in the published layout, not on the published lists.
 
     Stanford's own: devkit/cars_train_annos.mat, devkit/cars_test_annos_withlabels.mat (published apart from the
     devkit), cars_train/ and cars_test/. Kaggle's "by classes folder": names.csv, anno_train.csv, anno_test.csv and
@@ -83,8 +88,10 @@ def cars196(root: str | Path, folds: int = 4) -> dict[str, Images]:
 
 
 @reader("sop")
-def sop(root: str | Path, folds: int = 4) -> dict[str, Images]:
+def sop(root: PathLike, folds: int = 4) -> dict[str, Images]:
     """Read Stanford Online Products: Ebay_train.txt and Ebay_test.txt ("image_id class_id super_class_id path").
+
+    Tested on files written in the published layout, not on the published lists.
 
     Parameters
     ----------
@@ -113,8 +120,10 @@ def sop(root: str | Path, folds: int = 4) -> dict[str, Images]:
 
 
 @reader("in-shop")
-def in_shop(root: str | Path, folds: int = 4) -> dict[str, Images]:
+def in_shop(root: PathLike, folds: int = 4) -> dict[str, Images]:
     """Read In-shop Clothes Retrieval: list_eval_partition.txt ("image_name item_id evaluation_status") and img/.
+
+    Tested on files written in the published layout, not on the published list.
 
     Parameters
     ----------
@@ -150,7 +159,7 @@ def in_shop(root: str | Path, folds: int = 4) -> dict[str, Images]:
 
 
 @reader("folder")
-def image_folder(root: str | Path, folds: int = 4) -> dict[str, Images]:
+def image_folder(root: PathLike, folds: int = 4) -> dict[str, Images]:
     """Read a folder of images with one folder for each class.
 
     Parameters

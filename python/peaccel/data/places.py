@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel.data._listings import columns, folder, integers
 from peaccel.data.datasets import Places, reader
 
@@ -17,8 +18,10 @@ VALIDATION = ("cph", "sf")
 
 
 @reader("msls", "evaluation")
-def msls(root: str | Path, parts: Sequence[str] = ("train", "validation")) -> dict[str, Places]:
+def msls(root: PathLike, parts: Sequence[str] = ("train", "validation")) -> dict[str, Places]:
     """Read MSLS: {train_val,test}/<city>/{query,database}/ with postprocessed.csv, raw.csv and images/<key>.jpg.
+
+    Tested on files written in the published layout, not on MSLS's lists.
 
     Panoramas are left out. Validation is of Copenhagen and San Francisco, training of the other cities of train_val,
     as many as are there.

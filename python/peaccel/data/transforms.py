@@ -79,8 +79,8 @@ def eval_transform(normalisation: Normalisation, shorter: int = 256, side: int =
     return _then([v2.Resize(shorter, antialias=True), v2.CenterCrop(side)], normalisation)
 
 
-def face_transform(side: int = 112, flip: bool = False) -> Callable[[Any], Any]:
-    """Faces that are aligned already: image -> float32 tensor [3, side, side] of (x - 127.5) / 128.
+def face_transform(side: int = 112, flip: bool = False, normalisation: Normalisation = FACES) -> Callable[[Any], Any]:
+    """Resize of aligned faces and of small images: image -> float32 tensor [3, side, side].
 
     Parameters
     ----------
@@ -88,10 +88,12 @@ def face_transform(side: int = 112, flip: bool = False) -> Callable[[Any], Any]:
         Height and width of the result, in pixels.
     flip
         Whether half of the images are mirrored, in training.
+    normalisation
+        The normalisation that the backbone expects; (x - 127.5) / 128 unless given.
     """
     from torchvision.transforms import v2
 
-    return _then([v2.Resize((side, side), antialias=True)] + [v2.RandomHorizontalFlip()] * flip, FACES)
+    return _then([v2.Resize((side, side), antialias=True)] + [v2.RandomHorizontalFlip()] * flip, normalisation)
 
 
 def _then(steps: list[Any], normalisation: Normalisation) -> Callable[[Any], Any]:

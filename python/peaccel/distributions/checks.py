@@ -15,12 +15,8 @@ from peaccel._utils.arrays import (
     device_of,
     dtype_name,
     is_torch,
-    on_host,
-    require_numbers,
     require_same_kind,
 )
-from peaccel._utils.labels import classes_of, plain, truths
-from peaccel._utils.suggestions import require_classes
 from peaccel.distributions.classes import Distribution
 
 __all__ = [
@@ -28,17 +24,13 @@ __all__ = [
     "NORMALS",
     "checked_candidates",
     "checked_k",
-    "checked_numbers",
-    "class_numbers",
     "compute_dtype",
     "converted",
-    "flags",
     "order",
     "plural",
     "require_distribution",
     "require_kind",
     "require_pair",
-    "require_shares",
 ]
 
 NORMALS = ("normal_isotropic", "normal_diagonal")
@@ -129,7 +121,7 @@ def checked_k(owner: str, k: int, name: str = "k") -> int:
 
 def checked_candidates(owner: str, queries: Distribution, candidates: Array) -> Array:
     """The candidates as int64 [Q, K], of the kind of array of the queries."""
-    if not (isinstance(candidates, np.ndarray) or is_torch(candidates)):
+    if type(candidates) is not np.ndarray and not is_torch(candidates):
         try:
             candidates = array_from(owner, "candidates", candidates)
             candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
@@ -149,49 +141,3 @@ def checked_candidates(owner: str, queries: Distribution, candidates: Array) -> 
     if name == "uint64" and candidates.size and candidates.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{owner}: candidates hold id {candidates.max()}, beyond int64")
     return candidates.astype(np.int64, copy=False)
-
-
-# -- numbers of pairs and answers --------------------------------------------------------------------------------------
-
-
-def checked_numbers(owner: str, name: str, x: Any, length: int | None = None, **reasons: str) -> Array:
-    """[P] numbers as float64, at least one; NaN, and what `require_numbers` has a reason to refuse, are refused."""
-    found = on_host(x, owner, name)
-    if found.ndim != 1 or found.dtype.kind not in "fiu" or not len(found) or length not in (None, len(found)):
-        expected = f"({'P' if length is None else length},)"
-        raise ValueError(
-            f"{owner}: {name} have shape {found.shape} and dtype {found.dtype}, expected numbers {expected}"
-        )
-    found = found.astype(np.float64)
-    require_numbers(owner, name, found, **reasons)
-    return found
-
-
-def flags(owner: str, name: str, x: Any, shape: tuple[int, ...]) -> Array:
-    """Booleans of this shape, of booleans, of 0 and 1, or of such words as yes and no."""
-    found = plain(owner, name, x)
-    if found.dtype.kind == "O":
-        require_classes(owner, name, x, f"booleans {shape}")
-    yes, known = truths(found)
-    if found.shape != shape or not known.all():
-        what = f"shape {found.shape} and dtype {found.dtype}"
-        if found.shape == shape and known.any():
-            place = tuple(map(int, np.argwhere(~known)[0]))
-            what = f"{found[place]} in row {place[0]}"
-        raise ValueError(f"{owner}: {name} have {what}, expected booleans {shape}")
-    return yes
-
-
-def require_shares(owner: str, **shares: Any) -> None:
-    """Refuse what is no number between 0 and 1."""
-    for name, value in shares.items():
-        if not (isinstance(value, (int, float, np.floating)) and 0 < value < 1):
-            raise ValueError(f"{owner}: {name} is {value!r}, expected a number between 0 and 1")
-
-
-def class_numbers(owner: str, name: str, classes: Array, length: int) -> Array:
-    """[length] the number of each item's class, from 0 on."""
-    names = classes_of(owner, name, classes)
-    if names.shape != (length,):
-        raise ValueError(f"{owner}: {name} have shape {names.shape}, expected ({length},)")
-    return np.asarray(np.unique(names, return_inverse=True)[1])

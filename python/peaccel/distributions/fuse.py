@@ -260,13 +260,13 @@ def group_sum(
     Arrays of int64 stay so; weights are [N], by default 1.
     """
 
-    def made(*arrays: Array) -> tuple[Array, ...]:
+    def float64_terms(*arrays: Array) -> tuple[Array, ...]:
         return terms(*(x if dtype_name(x) == "int64" else double(x) for x in arrays))
 
     if not is_torch(arrays[0]):
-        return _reduce(np.add, made, arrays, groups, weights)
+        return _reduce(np.add, float64_terms, arrays, groups, weights)
     sums = []
-    for x in made(*arrays):
+    for x in float64_terms(*arrays):
         weighted = x if weights is None else x * (_column(weights) if x.ndim == 2 else weights)
         sums.append(x.new_zeros((groups.number, *x.shape[1:])).index_add(0, groups.rows, weighted))
     return tuple(sums)
@@ -313,9 +313,9 @@ def _reduce(
         for start in range(0, len(alike), step // length):
             chosen = alike[start : start + step // length]
             rows = _rows(groups.order, begins[chosen], length)
-            made = terms(*(_taken(x, rows) for x in arrays))
-            found = found or [np.empty((len(of), *x.shape[1:]), x.dtype) for x in made]
-            for out, x in zip(found, made, strict=True):
+            values = terms(*(_taken(x, rows) for x in arrays))
+            found = found or [np.empty((len(of), *x.shape[1:]), x.dtype) for x in values]
+            for out, x in zip(found, values, strict=True):
                 stretches = x.reshape(len(chosen), length, *x.shape[1:])
                 if weights is not None:
                     out[chosen] = np.einsum("gs,gs...->g...", _taken(weights, rows).reshape(-1, length), stretches)

@@ -87,8 +87,8 @@ class _OnSphere(Distribution):
             raise ValueError(f"{owner}: {shapes}: they do not broadcast")
         of_each = not self._event_dim and concentration.shape == (*loc.shape[:-1], 1)
         if of_each and loc.shape[:-1].numel() > 1 and not torch.compiler.is_compiling():
-            made = f"they broadcast to batch shape {tuple(shape[:-1])}; for one concentration each, squeeze its column"
-            warnings.warn(f"{owner}: {shapes}: {made}", stacklevel=2)
+            note = f"they broadcast to batch shape {tuple(shape[:-1])}; for one concentration each, squeeze its column"
+            warnings.warn(f"{owner}: {shapes}: {note}", stacklevel=2)
         self.loc = loc.expand(shape)
         self.concentration = concentration.expand(shape if self._event_dim else shape[:-1])
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)

@@ -53,6 +53,9 @@ def as_scores(owner: str, named: str | Score | Sequence[str | Score] | None, kin
     found = [scores.get(score) for score in ([named] if isinstance(named, str | Score) else named)]
     if not found:
         raise ValueError(f"{owner}: scores is empty, expected at least one")
+    labels = [score.label for score in found]
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise ValueError(f"{owner}: scores name {twice[0]} {labels.count(twice[0])} times, expected each once")
     return found
 
 
@@ -87,8 +90,8 @@ def require_sides(
             raise type(error)(f"{owner}: {argument}: {error}") from None
 
 
-def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Relation:
-    """Which items are right for which queries, by labels of both sides or by a `Relevance`."""
+def as_truth(owner: str, labels: Any, queries: int, gallery: int | None, exclude: Any = None) -> Relation:
+    """Items that are right for queries, by labels of both sides or by a `Relevance`, without the excluded ones."""
     if isinstance(labels, Relevance):
         found, expected = (
             f"{q} queries {'among themselves' if leave_one_out else f'and {g} gallery items'}"
@@ -99,7 +102,7 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
         )
         if found != expected:
             raise ValueError(f"{owner}: labels is a Relevance of {found}, expected {expected}")
-        return labels
+        return as_relation(owner, labels, None, exclude=exclude)
     pair = isinstance(labels, tuple) and len(labels) == 2 and not np.isscalar(labels[0])
     if labels is None or pair != (gallery is not None):
         found = "None" if labels is None else type(labels).__name__
@@ -111,7 +114,7 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
         require_classes(owner, name, side)
         if (shape := on_host(side, owner, name).shape) != (count,):
             raise ValueError(f"{owner}: {name} has shape {shape}, expected ({count},)")
-    return as_relation(owner, sides[0], sides[1] if pair else None, names)
+    return as_relation(owner, sides[0], sides[1] if pair else None, names, exclude)
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,7 @@ def answered(
     blocks = []
     for start in range(0, len(queries), step):
         part, asking = truth.part(start, start + step), queries[start : start + step]
-        ranking = search(asking, ready, depth, score)
+        ranking = search(asking, ready, depth, score, exclude=part.exclude)
         found, ids = ranked = Ranking(*map(on_host, ranking if norm is None else norm(ranking, asking)))
         shown = min(4, depth) if classes is None else depth
         best_ids, best = (
@@ -232,8 +235,9 @@ def warn_of_copies(owner: str, queries: Distribution, gallery: Distribution | No
     copies = int((np.all(alike, 0) & (best >= 0)).sum())
     if copies:
         warn(
-            f"{owner}: the best item of {copies} of {len(queries)} queries equals the query bit for bit: where "
-            "queries are in the gallery, give gallery=None (--embeddings), and each is searched for among the others"
+            f"{owner}: the best item of {copies} of {len(queries)} queries equals the query bit for bit: where the "
+            "queries are the gallery, give gallery=None (--embeddings); where they are a part of it, exclude=rows, the "
+            "gallery's row of each query (--exclude-same id)"
         )
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host
+from peaccel._utils.numbers import as_numbers, require_shares
 from peaccel._utils.seeds import SEEDS, as_integer
-from peaccel.distributions.checks import checked_numbers, require_shares
 from peaccel.evaluation.formatting import percent, six_digits
 from peaccel.evaluation.promises import WRONG_ANSWERS, WRONG_PAIRS, per_cent
 from peaccel.fits.answer_confidence import RankedAnswers
 from peaccel.fits.learn_then_test import learn_then_test, of_ranking, one_of_each
 from peaccel.fits.records import Selection, fewest
-from peaccel.retrieval.search_above import RankingAbove
+from peaccel.retrieval.ranking import RankingAbove
 
 __all__ = ["AnswersToCheck", "answers_to_check"]
 
@@ -164,7 +164,7 @@ def answers_to_check(
     require_shares(owner, wrong=wrong, delta=delta)
     seed = as_integer(owner, "seed", seed, *SEEDS)
     raw, known = of_ranking(owner, "found", found)
-    scores, of = checked_numbers(owner, "found", raw, above="no threshold accepts it"), known.get("of", "answers")
+    scores, of = as_numbers(owner, "found", raw, above="no threshold accepts it"), known.get("of", "answers")
     values = on_host(raw, owner, "found")
     one = np.arange(len(scores)) if groups is None else one_of_each(owner, "groups", groups, len(scores), seed)
     pilot = max(round(PILOT * budget), FEWEST)

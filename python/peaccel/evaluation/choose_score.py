@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, retrieval
 from peaccel._utils.arrays import on_host, quiet
+from peaccel._utils.numbers import require_shares
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher, concat
-from peaccel.distributions.checks import require_shares
 from peaccel.evaluation.answers import answered, as_truth, of_pairs, require_items
 from peaccel.evaluation.columns import Column, ranked, table
 from peaccel.evaluation.criteria import CRITERIA, By, Comparison, Criterion, Judgements, Measured

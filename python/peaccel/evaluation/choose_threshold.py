@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics, scores
 from peaccel._utils.arrays import bounded, on_host
+from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.labels import classes_of
+from peaccel._utils.numbers import as_flags, as_numbers, class_numbers, require_shares
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
 from peaccel.evaluation.answers import GREAT, Answers, answered, as_truth, require_items, require_sides, warn_of_copies
 from peaccel.evaluation.compared_confidences import (
     FEWEST,
@@ -36,9 +37,9 @@ from peaccel.fits.learn_then_test import one_of_each, tested_within
 from peaccel.fits.records import Centre, Threshold
 from peaccel.metrics import Relevance
 from peaccel.metrics._draws import as_clusters
-from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
 from peaccel.metrics.detection_cost import Costs, least_and_actual
+from peaccel.metrics.open_set import bin_edges
 from peaccel.metrics.verification import warn_if_reversed
 from peaccel.retrieval.adaptive_norm import AdaptiveNorm
 from peaccel.scores import Score
@@ -66,6 +67,7 @@ def choose_threshold(
     per: Literal["class", "query"] | None = None,
     groups: ArrayLike | None = None,
     within: ArrayLike | None = None,
+    exclude: ArrayLike | Exclusions | None = None,
     delta: float = 0.1,
     novel: Distribution | None = None,
     novel_labels: ArrayLike | None = None,
@@ -107,6 +109,8 @@ def choose_threshold(
     within
         [Q] numbers or strings, beside `wrong`: the language, camera or source of each query. Each of these groups has a
         threshold too, and the promise is kept within all of them at once.
+    exclude
+        The rows that each query may not find, as in `pe.evaluate`.
     delta
         In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
     novel
@@ -169,7 +173,7 @@ def choose_threshold(
     owner = "choose_threshold"
     require_items(owner, queries=queries, gallery=gallery)
     seed = as_integer(owner, "seed", seed, *SEEDS)
-    truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
+    truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery), exclude)
     named, asked = scores.get(score), _asked(owner, delta, (WRONG_ANSWERS, wrong), (FPIR, fpir))
     kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
@@ -286,9 +290,9 @@ def choose_pair_threshold(
     costs = Costs(owner, P_TARGET if p_target is None else p_target, c_miss, c_fa)
     raw = on_host(scores, owner, "scores")
     finite = "" if p_target is None else "Cllr is a mean of them as log-likelihood ratios"
-    pairs = checked_numbers(owner, "scores", raw, above="no threshold accepts it", finite=finite)
+    pairs = as_numbers(owner, "scores", raw, above="no threshold accepts it", finite=finite)
     pairs = bounded(pairs, raw.dtype)
-    right = flags(owner, "match", match, (len(pairs),))
+    right = as_flags(owner, "match", match, (len(pairs),))
     units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", groups, len(pairs))
     drawn = None if groups is None else units
     if clusters is not None:

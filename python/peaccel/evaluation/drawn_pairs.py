@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host
-from peaccel.metrics._relation import Relation, as_relation
+from peaccel.metrics._relation import Relation, as_relation, count_compared, denied
 
 __all__ = ["DIFFERENT", "compared_pairs", "verification_pairs"]
 
@@ -43,9 +43,9 @@ def verification_pairs(
     without repetition, and pairs of two classes, drawn evenly from all such pairs; none where one kind is missing.
     """
     relation = as_relation("verification_pairs", query_labels, gallery_labels)
-    rng, sides = np.random.default_rng(seed), (relation.queries, relation.gallery)
+    rng = np.random.default_rng(seed)
     total = int(relation.sizes().sum())
-    others = sides[0] * (sides[1] - relation.leave_one_out) - total
+    others = count_compared(relation) - total
     if 0 in (total, others):
         return np.empty((0, 2), np.int64), np.empty(0, np.bool_)
     chosen = np.arange(total) if total <= PAIRS else np.sort(rng.choice(total, PAIRS, replace=False, shuffle=False))
@@ -72,9 +72,12 @@ def compared_pairs(
         raise ValueError(
             f"{owner}: pair {pair} is {rows[pair].tolist()}, expected rows below {sides[0]} and {sides[1]}"
         )
-    if truth.leave_one_out and (rows[:, 0] == rows[:, 1]).any():
-        row = rows[rows[:, 0] == rows[:, 1]][0, 0]
-        raise ValueError(f"{owner}: pairs hold row {row} with itself, expected different rows")
+    if (left_out := denied(truth, rows[:, 0], rows[:, 1])).any():
+        query, item = rows[left_out][0].tolist()
+        what = f"[{query}, {item}], which exclude leaves out"
+        if truth.leave_one_out and query == item:
+            what = f"row {query} with itself, expected different rows"
+        raise ValueError(f"{owner}: pairs hold {what}")
     same = truth.right(rows[:, 0], rows[:, 1])
     if same.all() or not same.any():
         raise ValueError(f"{owner}: {same.sum()} of {len(same)} pairs are right, expected some of either kind")
@@ -86,11 +89,8 @@ def _all_different(relation: Relation) -> NDArray[np.int64]:
     found, step = [], max(BLOCK // relation.gallery, 1)
     for start in range(0, relation.queries, step):
         query = np.arange(start, min(start + step, relation.queries))
-        wrong = ~relation.right(
-            query[:, None], np.broadcast_to(np.arange(relation.gallery), (len(query), relation.gallery))
-        )
-        if relation.leave_one_out:
-            wrong[np.arange(len(query)), query] = False
+        items = np.broadcast_to(np.arange(relation.gallery), (len(query), relation.gallery))
+        wrong = ~(relation.right(query[:, None], items) | denied(relation, query[:, None], items))
         found.append(np.argwhere(wrong) + np.array([start, 0]))
     return np.concatenate(found)
 
@@ -100,8 +100,6 @@ def _some_different(relation: Relation, count: int, rng: np.random.Generator) ->
     other = np.empty((0, 2), np.int64)
     while len(other) < count:
         query, item = (rng.integers(0, n, count) for n in (relation.queries, relation.gallery))
-        wrong = ~relation.right(query, item)
-        if relation.leave_one_out:
-            wrong &= query != item
+        wrong = ~(relation.right(query, item) | denied(relation, query, item))
         other = np.concatenate([other, np.stack([query, item], 1)[wrong]])
     return other[:count]

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.numbers import as_numbers
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import (
@@ -30,7 +32,6 @@ from peaccel.evaluation.pair_rates import P_TARGET, pair_rates
 from peaccel.evaluation.results import Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.separation import SHARES, CountedAnswers, Separation, by_name, judged, learned
 from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
-from peaccel.metrics._numbers import as_numbers
 from peaccel.metrics._relation import Relation
 from peaccel.metrics.detection_cost import Costs
 from peaccel.metrics.verification import warn_if_reversed
@@ -52,6 +53,7 @@ def evaluate(
     *,
     k: int | Sequence[int] | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    exclude: ArrayLike | Exclusions | None = None,
     pairs: ArrayLike | None = None,
     p_target: float = P_TARGET,
     quality: ArrayLike | None = None,
@@ -90,6 +92,10 @@ def evaluate(
         the functions of `pe.metrics`: their means beside the others. K is as large as k and the largest class need;
         where there is no gallery, one more, and queries are among their ids (`pe.metrics.relevance` leaves them out).
         Such a function sees no scores: items with equal ones stand in the order of the gallery's rows.
+    exclude
+        The rows that each query may not find, as in `pe.search`: its own where queries are a part of the gallery, or,
+        by `pe.exclude_same`, the images of the same identity and camera (Market-1501, VeRi). They are neither ranked
+        nor verified, and a query with no right item left is not counted.
     pairs
         [P, 2], rows of the queries and of the gallery, that are verified instead; labels say which are right. None of
         a row with itself where there is no gallery.
@@ -149,7 +155,7 @@ def evaluate(
     items = queries if gallery is None else gallery
     require_items("evaluate", queries=queries, gallery=gallery)
     seed = as_integer("evaluate", "seed", seed, *SEEDS)
-    truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
+    truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery), exclude)
     named = as_scores("evaluate", scores, (queries.kind, items.kind))
     costs = Costs("evaluate", p_target)
     depths = _depths(k, len(items) - truth.leave_one_out)

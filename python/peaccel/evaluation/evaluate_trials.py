@@ -9,9 +9,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
+from peaccel._utils.numbers import as_classes, as_flags
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import flags
 from peaccel.evaluation.answers import as_scores, require_items
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.exported import Exported
@@ -19,7 +19,6 @@ from peaccel.evaluation.formatting import Table, as_text
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.pair_rates import P_TARGET, PairRates, not_calibrated, pair_rates
 from peaccel.evaluation.score_trials import score_trials
-from peaccel.metrics._numbers import as_classes
 from peaccel.metrics.detection_cost import Costs
 from peaccel.metrics.trial_clusters import trial_clusters
 from peaccel.metrics.verification import warn_if_reversed
@@ -120,7 +119,7 @@ def evaluate_trials(
     require_items(owner, d=d)
     seed, costs = as_integer(owner, "seed", seed, *SEEDS), Costs(owner, p_target)
     named = as_scores(owner, scores, (d.kind, d.kind))
-    same = flags(owner, "match", match, (len(as_classes(owner, "enrol", enrol)),))
+    same = as_flags(owner, "match", match, (len(as_classes(owner, "enrol", enrol)),))
     if same.all() or not same.any():
         raise ValueError(f"{owner}: match says {same.sum()} of {len(same)} trials, expected some of either kind")
     speakers = trial_clusters(enrol, test, same)

@@ -7,13 +7,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics
 from peaccel._utils.arrays import require_same_kind
+from peaccel._utils.numbers import as_classes
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import require_distribution
 from peaccel.evaluation.answers import Answers, numbers
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 from peaccel.evaluation.pair_rates import FEWEST
 from peaccel.evaluation.results import OpenSetResult
-from peaccel.metrics._numbers import as_classes
 from peaccel.retrieval.verbs import search
 from peaccel.scores import Score
 

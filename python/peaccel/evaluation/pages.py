@@ -21,8 +21,8 @@ from peaccel.evaluation.intervals import Interval
 from peaccel.evaluation.pair_rates import FEWEST
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.fits.reliability_curve import ReliabilityCurve
-from peaccel.metrics._numbers import bin_edges
 from peaccel.metrics._relation import Relation
+from peaccel.metrics.open_set import bin_edges
 from peaccel.scores import Score
 
 __all__ = ["calibration", "choice", "retrievals", "sections", "tables"]
@@ -168,7 +168,11 @@ def retrievals(
     items = queries if gallery is None else gallery
     found, right = [], []
     for score in scores:
-        ids = on_host(retrieval.search(queries, items, min(RETRIEVED + truth.leave_one_out, len(items)), score).ids)
+        ids = on_host(
+            retrieval.search(
+                queries, items, min(RETRIEVED + truth.leave_one_out, len(items)), score, exclude=truth.exclude
+            ).ids
+        )
         right.append(metrics.relevance(ids, truth))
         found.append(metrics.without_self(ids) if truth.leave_one_out else ids)
     first, second = (hits[:, 0] for hits in right)

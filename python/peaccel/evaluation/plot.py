@@ -14,8 +14,7 @@ from peaccel.evaluation.pair_rates import FEWEST
 from peaccel.evaluation.results import Evaluation
 from peaccel.evaluation.threshold_results import ThresholdChoice
 from peaccel.fits.reliability_curve import ReliabilityCurve
-from peaccel.metrics._numbers import bin_edges
-from peaccel.metrics.open_set import OpenSet
+from peaccel.metrics.open_set import OpenSet, bin_edges
 from peaccel.metrics.reject_verification import RejectVerification
 
 try:

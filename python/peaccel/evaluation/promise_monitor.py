@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.numbers import as_flags, as_numbers, require_shares
 from peaccel._utils.seeds import as_integer
-from peaccel.distributions.checks import checked_numbers, flags, require_shares
 from peaccel.evaluation.evidence import FEWER, MORE, log_evidence, upper_bound
 from peaccel.evaluation.formatting import percent, six_digits
 from peaccel.evaluation.promises import per_cent, promise_of
@@ -218,7 +218,7 @@ class PromiseMonitor:
         """
         if np.shape(right) == (0,):
             return
-        known = flags("audit", "right", right, np.shape(right)[:1] or (1,))
+        known = as_flags("audit", "right", right, np.shape(right)[:1] or (1,))
         self._count("audit", self._audits, _day("audit: day", day), [known.size, int((~known).sum())], source)
 
     def traffic(self, found: Found, day: str | date | None = None, source: str = "") -> None:
@@ -451,21 +451,19 @@ def _numbers(owner: str, accept: Selection | FalseMatchLimit, found: Any) -> dic
     if isinstance(found, Mapping):
         if not found or not all(isinstance(key, str) for key in found):
             raise ValueError(f"{owner}: {name} has the keys {reprlib.repr([*found])}, expected names of numbers")
-        numbers = {
-            key: checked_numbers(owner, f"{key} of {name}", x, above=NO_ANSWER) for key, x in sorted(found.items())
-        }
+        numbers = {key: as_numbers(owner, f"{key} of {name}", x, above=NO_ANSWER) for key, x in sorted(found.items())}
     elif hasattr(found, "scores"):
         if len(found.scores) == 0:
             raise ValueError(f"{owner}: {name} has no queries")
         score, norm, dim = (getattr(found, name, None) for name in ("score", "normalisation", "dim"))
         accept.check_score(owner, score, norm or "", dim=dim)
-        numbers = {"score": checked_numbers(owner, f"best scores of {name}", answer_confidence(found), above=NO_ANSWER)}
+        numbers = {"score": as_numbers(owner, f"best scores of {name}", answer_confidence(found), above=NO_ANSWER)}
         if found.scores.shape[1] > 1:
             numbers["margin"] = answer_confidence(found, "margin")
         if accept.confidence not in numbers:
             numbers[accept.confidence] = accept.confidence_of(found)
     else:
-        numbers = {"score": checked_numbers(owner, name, found, above=NO_ANSWER)}
+        numbers = {"score": as_numbers(owner, name, found, above=NO_ANSWER)}
     if len({len(x) for x in numbers.values()}) > 1:
         lengths = ", ".join(f"{key} {len(x)}" for key, x in numbers.items())
         raise ValueError(f"{owner}: {name} has numbers of different lengths: {lengths}")

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics
 from peaccel._utils.arrays import on_host
+from peaccel._utils.numbers import as_flags, as_numbers, class_numbers
 from peaccel.distributions import Distribution, Normal, Point
-from peaccel.distributions.checks import checked_numbers, class_numbers, flags
 from peaccel.distributions.confidence import confidence as of_items
 from peaccel.evaluation.answers import GREAT, Answers
 from peaccel.evaluation.intervals import Interval, Resamples, TooFew, ends
@@ -106,8 +106,8 @@ def probability(confidence: ArrayLike, right: ArrayLike, clusters: ArrayLike, se
     [0.0, 1.0]
     """
     owner = "probability"
-    sure: NDArray[np.float64] = checked_numbers(owner, "confidence", confidence)
-    yes: NDArray[np.float64] = flags(owner, "right", right, sure.shape).astype(np.float64)
+    sure: NDArray[np.float64] = as_numbers(owner, "confidence", confidence)
+    yes: NDArray[np.float64] = as_flags(owner, "right", right, sure.shape).astype(np.float64)
     of = class_numbers(owner, "clusters", clusters, len(sure))
     rank, classes = np.unique(sure, return_inverse=True)[1], of.max() + 1
     fold = (np.random.default_rng(seed).permutation(classes) % FOLDS)[of]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from peaccel.evaluation.columns import Column, table
+from peaccel.evaluation.columns import Column, explained, table
 from peaccel.evaluation.compared_confidences import ComparedConfidence
 from peaccel.evaluation.exported import Exported
 from peaccel.evaluation.formatting import Table, as_text, percent, six_digits
@@ -18,6 +18,10 @@ from peaccel.evaluation.promises import FAR, FPIR, WRONG_ANSWERS, WRONG_PAIRS, P
 from peaccel.fits.records import Centre, FalseMatchLimit, Selection, Threshold, fewest
 
 __all__ = ["CostResult", "ThresholdChoice", "ThresholdResult", "ThresholdWithin"]
+
+
+EXPLAINED = {"right kept %", "false %", "missing"}
+"""Columns whose meaning stands below the tables in a terminal; the page explains all."""
 
 
 @dataclass(frozen=True)
@@ -410,4 +414,7 @@ class ThresholdChoice(Exported):
 
     def __str__(self) -> str:
         """Sentences and tables as text."""
-        return f"{as_text(self.summary(), self.tables())}\n\n{self.sentence()}"
+        tables = self.tables()
+        heads = {head for header, _ in tables.values() for head in header}
+        notes = [f"{head}: {about}" for head, about in explained(ThresholdResult).items() if head in heads & EXPLAINED]
+        return "\n\n".join([as_text(self.summary(), tables), *(["\n".join(notes)] if notes else []), self.sentence()])

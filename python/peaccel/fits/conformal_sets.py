@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import on_host, quiet, require_numbers
-from peaccel.distributions.checks import class_numbers, flags, require_shares
+from peaccel._utils.numbers import as_flags, class_numbers, require_shares
 from peaccel.fits.records import ConformalSets, behind_best
 
 __all__ = ["conformal_sets"]
@@ -90,8 +90,8 @@ def conformal_sets(
         raise ValueError(f"{owner}: of is {of!r}, expected 'answerable' or 'all'")
     best_first = _falling(owner, scores)
     q, k = best_first.shape
-    right = flags(owner, "relevant", relevant, (q, k))
-    counts = np.ones(q, bool) if answerable is None else flags(owner, "answerable", answerable, (q,))
+    right = as_flags(owner, "relevant", relevant, (q, k))
+    counts = np.ones(q, bool) if answerable is None else as_flags(owner, "answerable", answerable, (q,))
     if (right.any(1) & ~counts).any():
         row = int(np.argmax(right.any(1) & ~counts))
         raise ValueError(f"{owner}: query {row} has a right answer and is not answerable")

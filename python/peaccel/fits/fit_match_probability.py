@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, bounded, quiet
-from peaccel.distributions.checks import checked_numbers, flags
+from peaccel._utils.numbers import as_flags, as_numbers, require_length
 from peaccel.fits.records import IsotonicProbability, LogisticProbability
 
 __all__ = ["fit_match_probability"]
@@ -67,9 +67,11 @@ def fit_match_probability(
     if method == "isotonic" and confidences:
         raise ValueError(f"{owner}: confidences are given, which isotonic does not take")
     reason = "a logistic function computes with their size" if method == "logistic" else ""
-    inputs = [checked_numbers(owner, "scores", scores, finite=reason)]
-    inputs += [checked_numbers(owner, "confidences", x, len(inputs[0]), finite=reason) for x in confidences]
-    same = flags(owner, "labels", labels, (len(inputs[0]),))
+    inputs = [as_numbers(owner, "scores", scores, finite=reason)]
+    inputs += [as_numbers(owner, "confidences", x, finite=reason) for x in confidences]
+    for x in inputs[1:]:
+        require_length(owner, "confidences", x, "scores", inputs[0])
+    same = as_flags(owner, "labels", labels, (len(inputs[0]),))
     if same.all() or not same.any():
         raise ValueError(f"{owner}: labels name {same.sum()} same of {len(same)} pairs, expected some and not all")
     if method == "isotonic":

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import require_numbers
-from peaccel.distributions.checks import checked_numbers
+from peaccel._utils.numbers import as_numbers
 from peaccel.fits.records import LEVELS, Quality
 
 __all__ = ["fit_quality"]
@@ -45,8 +44,7 @@ def fit_quality(confidence: ArrayLike) -> Quality:
     [0, 25, 99, 100]
     """
     owner = "fit_quality"
-    x = checked_numbers(owner, "confidence", confidence)
-    require_numbers(owner, "confidence", x, finite="the scale is of numbers")
+    x = as_numbers(owner, "confidence", confidence, finite="the scale is of numbers")
     if len(x) < LEVELS:
         raise ValueError(f"{owner}: confidence has {len(x)} numbers, expected at least {LEVELS}")
     levels = np.arange(1, LEVELS + 1) / LEVELS

@@ -8,9 +8,9 @@ import numpy as np
 
 from peaccel._utils.arrays import Array
 from peaccel._utils.labels import plain
+from peaccel._utils.numbers import as_flags
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double
-from peaccel.distributions.checks import flags
 
 __all__ = ["BLOCK", "by_blocks", "different_rows", "labelled_pairs"]
 
@@ -22,7 +22,7 @@ def labelled_pairs(owner: str, sides: dict[str, Distribution], pairs: Array, lab
     rows = plain(owner, "pairs", pairs)
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs have shape {rows.shape} and dtype {rows.dtype}, expected integers (P, 2)")
-    same = flags(owner, "labels", labels, (len(rows),))
+    same = as_flags(owner, "labels", labels, (len(rows),))
     for (name, d), column in zip(sides.items(), (rows,) if len(sides) == 1 else rows.T, strict=True):
         wrong = (column < 0) | (column >= len(d))
         if wrong.any():

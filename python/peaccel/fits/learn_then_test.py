@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Array, bounded, on_host
 from peaccel._utils.labels import classes_of
+from peaccel._utils.numbers import as_flags, as_numbers, class_numbers, require_shares
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel._utils.warn import warn
-from peaccel.distributions.checks import checked_numbers, class_numbers, flags, require_shares
 from peaccel.fits.answer_confidence import RankedAnswers
 from peaccel.fits.records import FalseMatchLimit, Selection, fewest
 from peaccel.metrics.verification import warn_if_reversed
@@ -191,7 +191,7 @@ def tested_within(
     names = classes_of(owner, "within", within)
     if names.shape != sure.shape:
         raise ValueError(f"{owner}: within has shape {names.shape}, expected {sure.shape}")
-    right, of = flags(owner, "correct", correct, (len(sure),)), class_numbers(owner, "classes", classes, len(sure))
+    right, of = as_flags(owner, "correct", correct, (len(sure),)), class_numbers(owner, "classes", classes, len(sure))
     groups, numbers = np.unique(names, return_inverse=True)
     share = delta / max(len(groups), 1)
     least, rows = fewest(alpha, share), [np.flatnonzero(numbers == i) for i in range(len(groups))]
@@ -222,9 +222,9 @@ def tested(
     seed = as_integer(owner, "seed", seed, *SEEDS)
     require_shares(owner, alpha=alpha, delta=delta)
     confidence, known = of_ranking(owner, "confidence", confidence)
-    sure = checked_numbers(owner, "confidence", confidence, above="no answer was found, or no threshold accepts it")
+    sure = as_numbers(owner, "confidence", confidence, above="no answer was found, or no threshold accepts it")
     sure = bounded(sure, _dtype_of(confidence))
-    wrong = ~flags(owner, "correct", correct, (len(sure),))
+    wrong = ~as_flags(owner, "correct", correct, (len(sure),))
     one = one_of_each(owner, "classes", classes, len(sure), seed)
     if len(one) < 2:
         raise ValueError(f"{owner}: classes name {len(one)} class, expected at least two")
@@ -326,7 +326,7 @@ def limit_false_matches(
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")
     scores, known = of_ranking(owner, "scores", scores)
-    found = bounded(checked_numbers(owner, "scores", scores), _dtype_of(scores))
+    found = bounded(as_numbers(owner, "scores", scores), _dtype_of(scores))
     if groups is not None and each == "one":
         found = found[one_of_each(owner, "groups", groups, len(found), seed)]
     elif groups is not None:

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, cast, dtype_name, is_torch, namespace, on_host, quiet
+from peaccel._utils.numbers import require_shares
 from peaccel._utils.warn import warn
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double
-from peaccel.distributions.checks import require_shares
 from peaccel.fits.answer_confidence import ANSWER_CONFIDENCES, RankedAnswers, answer_confidence
 from peaccel.fits.saved_fit import SavedFit, refused, require_numbers
 from peaccel.scores import Score

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from peaccel._utils.arrays import Numpy
-from peaccel.distributions.checks import checked_numbers, flags
+from peaccel._utils.numbers import as_flags, as_numbers
 
 __all__ = ["ReliabilityCurve", "reliability_curve"]
 
@@ -67,8 +67,8 @@ def reliability_curve(probabilities: ArrayLike, labels: ArrayLike, bins: int = 1
     ([0.15, 0.85], [0.0, 0.5], [2, 2])
     """
     owner = "reliability_curve"
-    p = checked_numbers(owner, "probabilities", probabilities)
-    same = flags(owner, "labels", labels, (len(p),))
+    p = as_numbers(owner, "probabilities", probabilities)
+    same = as_flags(owner, "labels", labels, (len(p),))
     if not (p.min() >= 0 and p.max() <= 1):
         raise ValueError(f"{owner}: probabilities are {p.min():g} to {p.max():g}, expected 0 to 1")
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:

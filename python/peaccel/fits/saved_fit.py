@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields
 from numbers import Real
 from typing import Any, ClassVar, cast
 
-__all__ = ["SavedFit", "keys_of", "made", "refused", "require_numbers"]
+__all__ = ["SavedFit", "fit_of", "keys_of", "refused", "require_numbers"]
 
 
 class SavedFit:
@@ -32,7 +32,7 @@ def keys_of(kind: Any) -> tuple[set[str], set[str]]:
     return names, {x.name for x in fields(kind) if x.default is MISSING and x.default_factory is MISSING}
 
 
-def made(kind: Any, values: Mapping[str, Any]) -> Any:
+def fit_of(kind: Any, values: Mapping[str, Any]) -> Any:
     """The fit of values as files and dicts have them: lists for tuples, whole numbers for floats, None for infinity."""
     types = {x.name: str(x.type) for x in fields(kind)}
     return kind(**{key: _typed(x) if "float" in types[key] else x for key, x in values.items()})

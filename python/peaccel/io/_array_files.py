@@ -131,7 +131,7 @@ def write(path: PathLike, suffixes: Sequence[str], arrays: Mapping[str, Any]) ->
 
 def write_text(path: PathLike, suffixes: Sequence[str], text: str) -> None:
     """Write text."""
-    _write(path, suffixes, lambda fresh: fresh.write_text(text, encoding="utf-8"))
+    _write(path, suffixes, lambda fresh: fresh.write_text(text, encoding="utf-8", newline=""))
 
 
 def write_table(path: PathLike, suffixes: Sequence[str], columns: Mapping[str, Any]) -> None:

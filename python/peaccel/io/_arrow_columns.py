@@ -143,7 +143,8 @@ def _values(owner: str, name: str, column: Any, first: int, nulls: bool = False)
             row += len(chunk)
     if len(parts) != 1:
         element = column.type.value_type if listed else column.type
-        parts = [np.concatenate([np.empty(0, str if kind in STRINGS else element.to_pandas_dtype()), *parts])]
+        none = np.empty(0, str) if kind in STRINGS else _numbers(arrow().array([], element))  # without pandas
+        parts = [np.concatenate([none, *parts])]
     found: NDArray[Any] = parts[0]
     return found.reshape(len(column), width) if listed else found
 

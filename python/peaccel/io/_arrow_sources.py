@@ -173,18 +173,18 @@ def texts_in(content: bytes, delimiter: str, count: int, skip: int) -> list[Any]
 def in_blocks(batches: Iterable[Any], rows: int) -> Iterator[Any]:
     """Record batches as tables of so many rows each, the last one of those that are left."""
     table = arrow().Table
-    held, count = [], 0
+    parts, count = [], 0
     for batch in batches:
         start = 0
         while start < len(batch):
             part = batch.slice(start, rows - count)
-            held.append(part)
+            parts.append(part)
             start, count = start + len(part), count + len(part)
             if count == rows:
-                yield table.from_batches(held)
-                held, count = [], 0
-    if held:
-        yield table.from_batches(held)
+                yield table.from_batches(parts)
+                parts, count = [], 0
+    if parts:
+        yield table.from_batches(parts)
 
 
 def _parquet(path: Path, strings: Sequence[str] = ()) -> Any:

@@ -162,10 +162,11 @@ def csv_text(names: Sequence[str], columns: Sequence[NDArray[Any]], delimiter: s
 def _cells(x: NDArray[Any], delimiter: str) -> list[Any]:
     """Numbers as they are, and strings, in quotes where they hold what has a meaning: a lone carriage return too."""
     values: list[Any] = x.tolist()
-    if x.dtype.kind != "U":
+    if x.dtype.kind not in "OU":
         return values
     special = re.compile(f'["\\r\\n{delimiter}]')
-    return [f'"{text.replace(chr(34), chr(34) * 2)}"' if special.search(text) else text for text in values]
+    quoted = (isinstance(value, str) and special.search(value) for value in values)
+    return [f'"{x.replace(chr(34), chr(34) * 2)}"' if quote else x for x, quote in zip(values, quoted, strict=True)]
 
 
 def _listed(column: Any) -> list[str]:

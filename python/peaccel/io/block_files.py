@@ -109,10 +109,10 @@ def read_blocks(
     if path.suffix == ".safetensors":
         if beside:
             raise ValueError(f"read_blocks: {next(iter(beside))} is given beside {path}, which holds all arrays")
-        held = in_safetensors(path)
-        if "mu" not in held:
-            raise ValueError(f"{path}: key mu is missing, found {named(sorted(held))}")
-        arrays = {name: x for name, x in held.items() if name in ("mu", *PARAMETERS)}
+        stored = in_safetensors(path)
+        if "mu" not in stored:
+            raise ValueError(f"{path}: key mu is missing, found {named(sorted(stored))}")
+        arrays = {name: x for name, x in stored.items() if name in ("mu", *PARAMETERS)}
     else:
         arrays = {name: _of_npy(existing(x, (".npy",))) for name, x in {"mu": path, **beside}.items()}
     for name, x in arrays.items():

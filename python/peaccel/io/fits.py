@@ -14,7 +14,7 @@ from peaccel._utils.arrays import Numpy, on_host
 from peaccel._utils.atomic_files import PathLike
 from peaccel.fits import plda  # noqa: F401  (whose class enters itself, as those of the records do)
 from peaccel.fits.records import Prior
-from peaccel.fits.saved_fit import SavedFit, keys_of, made
+from peaccel.fits.saved_fit import SavedFit, fit_of, keys_of
 from peaccel.io._array_files import existing, write_text
 from peaccel.io.states import Fit, Plain, to_state
 
@@ -142,17 +142,17 @@ def _plain(value: Any) -> Any:
 def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
     """The fit that these values describe; ValueError where they describe none."""
     alone = {"prior": {"mean", "var"}, "shift": {"value"}}
-    every, required = (alone[kind], alone[kind]) if kind in alone else keys_of(SavedFit.kinds[kind])
-    if not required <= set(values) <= every:
+    allowed, required = (alone[kind], alone[kind]) if kind in alone else keys_of(SavedFit.kinds[kind])
+    if not required <= set(values) <= allowed:
         found, expected = (", ".join(sorted(keys)) or "none" for keys in (values, required))
-        more = f", and may have {', '.join(sorted(every - required))}" if every > required else ""
+        more = f", and may have {', '.join(sorted(allowed - required))}" if allowed > required else ""
         raise ValueError(f"{kind} has the keys {found}; expected {expected}{more}")
     if kind == "shift":
         return float(_numbers("value", values["value"], rank=0))
     if kind == "prior":
         return _prior(**values)
     values = {key: math.inf if x is None and key in NULL else x for key, x in values.items()}
-    fit: Plain = made(SavedFit.kinds[kind], values)
+    fit: Plain = fit_of(SavedFit.kinds[kind], values)
     return fit
 
 

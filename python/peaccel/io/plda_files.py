@@ -120,9 +120,9 @@ def _wespeaker(path: Path, content: bytes) -> Parts:
         raise ImportError(f"{path}: HDF5 files, as of wespeaker, need h5py: pip install h5py") from None
     keys = ("mu", "transform", "psi", "offset")
     with reading(path), h5py.File(io.BytesIO(content), "r") as file:
-        held = {key: file[key] for key in keys if key in file}
-        require_proportion(path, "what it holds", sum(x.nbytes for x in held.values()), len(content))
-        found = {key: np.asarray(x[()]) for key, x in held.items()}
+        datasets = {key: file[key] for key in keys if key in file}
+        require_proportion(path, "what it holds", sum(x.nbytes for x in datasets.values()), len(content))
+        found = {key: np.asarray(x[()]) for key, x in datasets.items()}
     if missing := [key for key in keys if key not in found]:
         raise ValueError(f"{path}: key {missing[0]} is missing, expected {', '.join(keys)}")
     mean, matrix, psi, offset = (found[key] for key in keys)

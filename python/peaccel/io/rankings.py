@@ -145,8 +145,8 @@ def _placed(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Scores and ids [Q, k] that hold these at their places, else padding."""
     asked = shape[0] * shape[1] * (8 + ids.dtype.itemsize)
-    held = Path(path).stat().st_size
-    require_proportion(path, f"a ranking of {shape[0]:,} queries x {shape[1]:,} ranks, padded,", asked, held)
+    file_size = Path(path).stat().st_size
+    require_proportion(path, f"a ranking of {shape[0]:,} queries x {shape[1]:,} ranks, padded,", asked, file_size)
     padded = np.full(shape, -np.inf, scores.dtype), np.full(shape, none_like(ids), ids.dtype)
     for whole, x in zip(padded, (scores, ids), strict=True):
         whole[where] = x

@@ -11,7 +11,7 @@ import numpy as np
 from peaccel._utils.arrays import dtype_name
 from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
 from peaccel.fits.records import Calibration, Prior
-from peaccel.fits.saved_fit import SavedFit, keys_of, made
+from peaccel.fits.saved_fit import SavedFit, fit_of, keys_of
 
 __all__ = ["Fit", "Plain", "distribution_of", "from_state", "in_float32", "to_state"]
 
@@ -84,9 +84,9 @@ def from_state(state: Mapping[str, Any]) -> Distribution[Any] | Prior[Any] | Pla
     if keys == {"mean", "var"}:
         return Prior(**state)
     for kind in SavedFit.kinds.values():
-        every, required = keys_of(kind)
-        if required <= keys <= every:
-            fit: SavedFit = made(kind, state)
+        allowed, required = keys_of(kind)
+        if required <= keys <= allowed:
+            fit: SavedFit = fit_of(kind, state)
             return fit
     expected = "mu and at most one of var, kappa, scale; mean and var; a, b and of; or those of another fit"
     raise ValueError(f"from_state: keys are {', '.join(sorted(map(str, keys))) or 'none'}; expected {expected}")

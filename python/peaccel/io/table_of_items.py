@@ -38,13 +38,13 @@ def table_of_items(
         chosen["id"] = next((name for name in IDS if name in source.names), IDS[0])
         require_column(owner, source.names, chosen["id"])
     renamed = {name: key for key, name in chosen.items()}
-    held = [name for name in source.names if name in renamed or name not in IDS]
+    read_columns = [name for name in source.names if name in renamed or name not in IDS]
     parameters = [key for key in chosen if key != "id"]
 
     def batches(_: Sequence[str], rows: int) -> Iterator[Any]:
         stop = 0
-        for batch in source.batches(held, rows):
-            fields = [batch.schema.field(name).with_name(renamed.get(name, name)) for name in held]
+        for batch in source.batches(read_columns, rows):
+            fields = [batch.schema.field(name).with_name(renamed.get(name, name)) for name in read_columns]
             table = arrow().Table.from_arrays(batch.columns, schema=arrow().schema(fields))
             start, stop = stop, stop + len(table)
             if ids is not None:
@@ -55,7 +55,7 @@ def table_of_items(
         if ids is not None and stop != len(ids):
             raise ValueError(f"{owner}: has {stop} rows, expected {len(ids)}, as there are ids")
 
-    names = tuple(renamed.get(name, name) for name in held) + (() if ids is None else ("id",))
+    names = tuple(renamed.get(name, name) for name in read_columns) + (() if ids is None else ("id",))
     return source._replace(names=names, batches=batches), None
 
 

@@ -62,8 +62,8 @@ def _listed(chosen: Tensor, of: str, owner: str) -> tuple[Tensor, Tensor]:
     if of in ("rows", "labels"):
         rows = chosen if of == "rows" else later_of_classes(owner, chosen)
         return rows, rows >= 0
-    every = torch.arange(chosen.shape[1], device=chosen.device).expand_as(chosen)
-    return every.masked_fill(chosen == 0, -1), chosen
+    rows_of_other = torch.arange(chosen.shape[1], device=chosen.device).expand_as(chosen)
+    return rows_of_other.masked_fill(chosen == 0, -1), chosen
 
 
 def _mean_and_gradients(

@@ -111,8 +111,8 @@ class TripletLoss(PairLoss[D]):
         first, second = next(blocks), next(blocks, None)
         if second is None:
             return mean_of(*values(first, *inputs)).to(pairs.d.mu.dtype)
-        every = chain((first, second), blocks)
-        mean: Tensor = _MeanInBlocks.apply(values, every, torch.is_grad_enabled(), *inputs)
+        all_blocks = chain((first, second), blocks)
+        mean: Tensor = _MeanInBlocks.apply(values, all_blocks, torch.is_grad_enabled(), *inputs)
         return mean.to(pairs.d.mu.dtype)
 
     def inputs(self, pairs: ItemPairs[D]) -> tuple[Tensor, ...]:

@@ -20,6 +20,7 @@ __all__ = [
     "AtLeast0",
     "AtLeast1",
     "Batch",
+    "Embed",
     "Group",
     "Method",
     "NonNegative",

@@ -103,8 +103,10 @@ class PairDraws:
         self._places = len(levels) - np.searchsorted(levels, scores, side="right") + bins * same
         """[N], 0 holds the highest scores of two classes."""
         if clusters is None:
-            rng, held = np.random.default_rng(seed), np.bincount(self._places, minlength=2 * bins).reshape(2, bins)
-            counts = np.stack([rng.multinomial(x.sum(), x / x.sum(), resamples) for x in held], 1).astype(np.float64)
+            rng, observed = np.random.default_rng(seed), np.bincount(self._places, minlength=2 * bins).reshape(2, bins)
+            counts = np.stack([rng.multinomial(x.sum(), x / x.sum(), resamples) for x in observed], 1).astype(
+                np.float64
+            )
         else:
             counts = clusters.counts(self._places, 2 * bins).reshape(-1, 2, bins)
             counts = counts[(counts.sum(2) > 0).all(1)]  # of few classes, some draws have no pair of a kind

@@ -9,7 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._numbers import as_array
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.numbers import array_of
 from peaccel.metrics._relation import Relation, as_relation
 from peaccel.metrics._ties import Ties
 
@@ -66,7 +67,7 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
     """
     owner = "without_self"
     found = as_ids(owner, ids)
-    array = found if values is None else as_array(owner, "values", values, "(N, K)")
+    array = found if values is None else array_of(owner, "values", values, "(N, K)")
     if array.shape != found.shape or not found.shape[1]:
         raise ValueError(f"{owner}: values has shape {array.shape}, expected (N, K) with K > 0 like ids, {found.shape}")
     shorter = np.empty((len(found), found.shape[1] - 1), array.dtype)
@@ -76,7 +77,11 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
 
 
 def relevance(
-    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike | ScoredIds,
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None = None,
+    *,
+    exclude: ArrayLike | Exclusions | None = None,
 ) -> NDArray[np.bool_]:
     """Say which of the ranked gallery items are of the query's class.
 
@@ -89,11 +94,14 @@ def relevance(
         [Q]: numbers or strings; or a `Relevance`, which has the right answers where no classes do.
     gallery_labels
         [G], of the same kind; None = the queries are the gallery, and their rows are removed.
+    exclude
+        The rows that each query may not find, as in `pe.search`: they are removed from its ids, and are not right. In
+        Market-1501 and VeRi these are the images of the same identity and camera (`pe.exclude_same`).
 
     Returns
     -------
-    [Q, K] bool; [Q, K - 1] where the queries' rows are removed. An id that a query's ranking repeats counts once, where
-    it stands first.
+    [Q, K] bool; [Q, K - 1] where the queries' rows are removed, and fewer columns where excluded rows are. An id that a
+    query's ranking repeats counts once, where it stands first.
 
     Raises
     ------
@@ -113,7 +121,7 @@ def relevance(
     >>> pe.metrics.relevance([[0, 1, 2], [1, 2, 0], [2, 1, 0]], ["cat", "cat", "dog"]).tolist()
     [[True, False], [False, True], [False, False]]
     """
-    ranking = JudgedRanking.of("relevance", ids, query_labels, gallery_labels)
+    ranking = JudgedRanking.of("relevance", ids, query_labels, gallery_labels, exclude)
     relevant = np.empty((len(ranking.ids), ranking.columns), np.bool_)
     for rows, hit in ranking.hits(ranking.columns):
         relevant[rows] = hit
@@ -133,14 +141,20 @@ class JudgedRanking:
 
     @staticmethod
     def of(
-        owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
+        owner: str,
+        ids: ArrayLike | ScoredIds,
+        query_labels: ArrayLike | Relation,
+        gallery_labels: ArrayLike | None,
+        exclude: ArrayLike | Exclusions | None = None,
     ) -> JudgedRanking:
         """Check the arguments of the metric `owner`."""
         found, scores = (as_ids(owner, ids), None) if not isinstance(ids, ScoredIds) else _as_scored(owner, ids)
-        relation = as_relation(owner, query_labels, gallery_labels)
+        relation = as_relation(owner, query_labels, gallery_labels, exclude=exclude)
         if len(found) != relation.queries:
             expected = f"({relation.queries}, K) like query_labels"
             raise ValueError(f"{owner}: ids has shape {found.shape}, expected {expected}")
+        if relation.exclude is not None:
+            found, scores = _without_excluded(relation.exclude, found, scores, relation.gallery)
         return JudgedRanking(owner, found, relation, scores)
 
     @property
@@ -192,7 +206,7 @@ class JudgedRanking:
 
 def as_ids(owner: str, ids: ArrayLike) -> Array:
     """Ids as integers."""
-    found = as_array(owner, "ids", ids, "(Q, K)")
+    found = array_of(owner, "ids", ids, "(Q, K)")
     found = found if found.size else found.astype(np.int64)  # an empty list has no dtype
     if found.dtype.kind not in "iu":
         raise ValueError(f"{owner}: ids has dtype {found.dtype}, expected integers")
@@ -202,13 +216,29 @@ def as_ids(owner: str, ids: ArrayLike) -> Array:
 def _as_scored(owner: str, ranking: ScoredIds) -> tuple[Array, Array]:
     """Ids and scores of a ranking; what has a score of NaN was not found, and what was not found has none."""
     ids = as_ids(owner, ranking.ids)
-    scores = as_array(owner, "scores", ranking.scores, "(Q, K)")
+    scores = array_of(owner, "scores", ranking.scores, "(Q, K)")
     if scores.shape != ids.shape or scores.dtype.kind not in "fiu":
         raise ValueError(
             f"{owner}: scores has shape {scores.shape} and dtype {scores.dtype}, expected numbers {ids.shape} like ids"
         )
     none = (ids < 0) | np.isnan(scores)
     return (np.where(none, -1, ids), np.where(none, np.nan, scores)) if none.any() else (ids, scores)
+
+
+def _without_excluded(exclude: Exclusions, ids: Array, scores: Array | None, count: int) -> tuple[Array, Array | None]:
+    """Rankings without the rows that queries may not find: of as many columns as all of them have then, or are whole
+    without."""
+    kept = [~exclude.has(np.arange(len(ids))[rows, None], ids[rows]) for rows in blocks(ids)]
+    if not ids.size or all(block.all() for block in kept):
+        return ids, scores
+    found = np.concatenate(kept)
+    order = np.argsort(~found, axis=1, kind="stable")
+    is_whole = (ids[:, -1] < 0) | (ids.shape[1] >= count)
+    columns = int(np.where(is_whole, ids.shape[1], found.sum(1)).min())
+    found, ids = (np.take_along_axis(x, order, 1)[:, :columns] for x in (found, ids))
+    if scores is not None:
+        scores = np.where(found, np.take_along_axis(scores, order, 1)[:, :columns], np.nan)
+    return np.where(found, ids, -1), scores
 
 
 def blocks(ids: Array) -> Iterator[slice]:

@@ -11,11 +11,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.labels import alike
+from peaccel._utils.numbers import array_of, as_classes, as_numbers
 from peaccel._utils.suggestions import unknown
-from peaccel.metrics._numbers import as_array, as_classes, as_numbers
 
-__all__ = ["Labels", "Relation", "Relevance", "as_relation"]
+__all__ = ["Labels", "Relation", "Relevance", "as_relation", "count_compared", "denied"]
 
 METRICS = ("euclidean", "haversine")
 EARTH = 6_371_008.8
@@ -29,7 +30,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Items of a query's class are right, but for the query itself."""
+    """Items of a query's class are right, but for the query itself and what it may not find."""
 
     query_labels: Array
     gallery_labels: Array
@@ -37,6 +38,8 @@ class Labels:
     """Whether the queries are the gallery."""
     first: int = 0
     """The gallery's row of the first query, where they are; above 0 in a `part`."""
+    exclude: Exclusions | None = None
+    """The rows that each query may not find."""
 
     grouping = "classes"
 
@@ -62,18 +65,28 @@ class Labels:
 
     def part(self, start: int, stop: int) -> Labels:
         """The same of some of the queries only."""
-        return replace(self, query_labels=self.query_labels[start:stop], first=self.first + start)
+        exclude = None if self.exclude is None else self.exclude[start:stop]
+        return replace(self, query_labels=self.query_labels[start:stop], first=self.first + start, exclude=exclude)
+
+    def without(self, exclude: Exclusions) -> Labels:
+        """The same, where queries may not find rows."""
+        return replace(self, exclude=exclude)
 
     def right(self, queries: Ints, items: Array) -> NDArray[np.bool_]:
         """Whether items are of the class of the queries, row by row; arbitrary for items that are no rows."""
         if not self.gallery:
             return np.zeros(items.shape, np.bool_)
         # With "clip" numpy does not check each id, which is faster.
-        return np.asarray(self.gallery_labels.take(items, mode="clip") == self.query_labels[queries])
+        right = np.asarray(self.gallery_labels.take(items, mode="clip") == self.query_labels[queries])
+        return right if self.exclude is None else right & ~self.exclude.has(queries, items)
 
     def sizes(self) -> Ints:
         """[Q]: how many items are right for each query."""
-        return np.maximum(_counted(self.query_labels, self.gallery_labels) - self.leave_one_out, 0)
+        sizes = _counted(self.query_labels, self.gallery_labels)
+        if self.exclude is not None:
+            first, last, _ = self._excluded_of_class(self.exclude)
+            sizes = sizes - (last - first)
+        return np.maximum(sizes - _denied_by_itself(self), 0)
 
     def pairs(self, places: Ints) -> Ints:
         """[P, 2], the right pairs at these places of the list of all of them, which goes query by query."""
@@ -82,12 +95,38 @@ class Labels:
         query = np.searchsorted(ends, places, "right")
         order = np.argsort(self.gallery_labels, kind="stable")
         first = np.searchsorted(self.gallery_labels[order], self.query_labels)
-        place = first[query] + places - (ends - sizes)[query]
-        if self.leave_one_out:  # skip an item's place among its class
-            at = np.empty_like(order)
-            at[order] = np.arange(len(order))
-            place += place >= at[self.first + query]
-        return np.stack([query, order[place]], 1)
+        place = places - (ends - sizes)[query]
+        at = np.empty_like(order)  # of each item, its place among all by class
+        at[order] = np.arange(len(order))
+        of, left_out = self._left_out(at, first)
+        # Of the places that are left out up to one of a query, the i-th moves it on where it is at most i further.
+        moved = of * (len(order) + 1) + left_out - _numbered(of)
+        place += np.searchsorted(moved, query * (len(order) + 1) + place, "right") - np.searchsorted(of, query)
+        return np.stack([query, order[first[query] + place]], 1)
+
+    def _left_out(self, at: Ints, first: Ints) -> tuple[Ints, Ints]:
+        """Queries, ascending, and the places within their classes of the items that they may not find, ascending."""
+        itself = np.flatnonzero(_denied_by_itself(self))
+        of, places = itself, at[self.first + itself] - first[itself]
+        if self.exclude is not None:
+            begin, end, rows = self._excluded_of_class(self.exclude)
+            counts = end - begin
+            queries = np.repeat(np.arange(self.queries), counts)
+            held = rows[np.repeat(begin, counts) + _numbered(queries)]
+            of, places = np.append(of, queries), np.append(places, at[held] - first[queries])
+        order = np.lexsort((places, of))
+        return of[order], places[order]
+
+    def _excluded_of_class(self, exclude: Exclusions) -> tuple[Ints, Ints, Ints]:
+        """For each query from where up to where its excluded items of its class stand among rows, and these rows."""
+        both = np.unique(np.concatenate([self.query_labels, self.gallery_labels]), return_inverse=True)[1]
+        of_queries, of_items = both[: self.queries], both[self.queries :]
+        lists = np.repeat(np.arange(exclude.count_lists()), np.diff(exclude.offsets))
+        keys, wanted = (x * (len(both) + 1) for x in (lists, exclude.lists))
+        keys = keys + of_items[exclude.ids]
+        order = np.argsort(keys, kind="stable")
+        first, last = (np.searchsorted(keys[order], wanted + of_queries, side) for side in ("left", "right"))
+        return first, last, exclude.ids[order]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +165,8 @@ class Relevance:
     """The word for a cluster, in texts."""
     first: int = 0
     """The gallery's row of the first query, where the queries are the gallery; above 0 in a `part`."""
+    exclude: Exclusions | None = None
+    """The rows that each query may not find, of which none is right."""
 
     @staticmethod
     def from_pairs(pairs: ArrayLike, queries: int, gallery: int | None = None) -> Relevance:
@@ -148,7 +189,7 @@ class Relevance:
         """
         owner, leave_one_out = "Relevance.from_pairs", gallery is None
         items = queries if gallery is None else gallery
-        rows = as_array(owner, "pairs", pairs, "(M, 2)")
+        rows = array_of(owner, "pairs", pairs, "(M, 2)")
         if rows.shape[1] != 2 or rows.dtype.kind not in "iu":
             raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected integers (M, 2)")
         for side, column, count in (("queries", rows[:, 0], queries), ("gallery", rows[:, 1], items)):
@@ -246,7 +287,13 @@ class Relevance:
             queries=len(self.clusters[start:stop]),
             clusters=self.clusters[start:stop],
             first=self.first + start,
+            exclude=None if self.exclude is None else self.exclude[start:stop],
         )
+
+    def without(self, exclude: Exclusions) -> Relevance:
+        """The same, where queries may not find rows."""
+        query, item = np.divmod(self.codes, max(self.gallery, 1))
+        return replace(self, codes=self.codes[~exclude.has(query, item)], exclude=exclude)
 
     def right(self, queries: Ints, items: Array) -> NDArray[np.bool_]:
         """Whether items are right for the queries, row by row; arbitrary for items that are no rows."""
@@ -267,13 +314,47 @@ class Relevance:
 Relation: TypeAlias = Labels | Relevance
 
 
+def denied(relation: Relation, queries: Ints, items: Array) -> NDArray[np.bool_]:
+    """Whether queries may not find items, row by row: themselves, and what is excluded."""
+    itself = np.asarray((items == relation.first + queries) & relation.leave_one_out)
+    return itself if relation.exclude is None else itself | relation.exclude.has(queries, items)
+
+
+def count_compared(relation: Relation) -> int:
+    """How many pairs of a query and an item that it may find there are."""
+    excluded = 0 if relation.exclude is None else int(relation.exclude.counts.sum())
+    return relation.queries * relation.gallery - excluded - int(_denied_by_itself(relation).sum())
+
+
+def _denied_by_itself(relation: Relation) -> NDArray[np.bool_]:
+    """[Q]: whether a query is a row of the gallery, which nothing else excludes."""
+    queries = np.arange(relation.queries)
+    if relation.exclude is None or not relation.leave_one_out:
+        return np.full(len(queries), relation.leave_one_out)
+    return np.asarray(~relation.exclude.has(queries, relation.first + queries))
+
+
 def as_relation(
     owner: str,
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None,
     names: Sequence[str] = ("query_labels", "gallery_labels"),
+    exclude: ArrayLike | Exclusions | None = None,
 ) -> Relation:
-    """The relation of labels of both sides, or of one where the queries are the gallery; a `Relevance` as it is."""
+    """The relation of labels of both sides, or of one where the queries are the gallery, or that of a `Relevance`;
+    without the rows that queries may not find.
+    """
+    relation = _as_relation(owner, query_labels, gallery_labels, names)
+    excluded = Exclusions.checked(owner, exclude, relation.queries)
+    if excluded is None:
+        return relation
+    excluded.require_like(owner, None)
+    return relation.without(excluded.within(0, relation.gallery))
+
+
+def _as_relation(
+    owner: str, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, names: Sequence[str]
+) -> Relation:
     if isinstance(query_labels, Relation):
         if gallery_labels is not None:
             raise ValueError(f"{owner}: gallery_labels is given beside a {type(query_labels).__name__}, expected none")
@@ -303,6 +384,11 @@ def _on_sphere(owner: str, name: str, degrees: Array) -> Array:
     latitude, longitude = np.radians(degrees).T
     across = np.cos(latitude)
     return EARTH * np.stack([across * np.cos(longitude), across * np.sin(longitude), np.sin(latitude)], 1)
+
+
+def _numbered(of: Ints) -> Ints:
+    """The number of each element among those of its query, of ascending queries."""
+    return np.arange(len(of)) - np.searchsorted(of, of)
 
 
 def _codes(query: Ints, item: Ints, gallery: int, leave_one_out: bool) -> Ints:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._numbers import as_numbers, require_length, require_unit
+from peaccel._utils.numbers import as_numbers, require_length, require_probabilities
 
 __all__ = ["CalibrationBins", "calibration_error"]
 
@@ -104,7 +104,7 @@ def calibration_error(
     span = {"finite": "'minmax' divides by their span"} if scale == "minmax" else {}
     order = as_numbers(owner, "confidence", confidence, "(Q,)", **span)
     require_length(owner, "confidence", order, "values", numbers)
-    require_unit(owner, "values", numbers)
+    require_probabilities(owner, "values", numbers)
     if binning not in ("equal-width", "equal-count") or bins < 1:
         expected = "expected 'equal-width' or 'equal-count', and at least 1"
         raise ValueError(f"{owner}: binning is {binning!r} and bins {bins}, {expected}")
@@ -134,5 +134,5 @@ def _scaled(levels: Array, count: NDArray[np.int64], scale: str) -> Array:
         return np.asarray((count.cumsum() - count / 2) / count.sum())
     if scale != "probability":
         raise ValueError(f"calibration_error: scale is {scale!r}, expected 'minmax', 'rank' or 'probability'")
-    require_unit("calibration_error", "confidence", levels)
+    require_probabilities("calibration_error", "confidence", levels)
     return levels

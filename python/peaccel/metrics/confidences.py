@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import quiet
+from peaccel._utils.numbers import array_of, as_numbers, require_length
 from peaccel._utils.seeds import SEEDS, as_integer
-from peaccel.metrics._numbers import as_array, as_numbers, require_length
 
 __all__ = [
     "class_probability_confidence",
@@ -203,7 +203,7 @@ def random_confidence(count: int, seed: int = 0) -> Array:
 
 def _best(owner: str, scores: ArrayLike, columns: int) -> Array:
     """The first columns of scores, which must be sorted, highest first."""
-    first = as_array(owner, "scores", scores, "(Q, K)")[:, :columns]
+    first = array_of(owner, "scores", scores, "(Q, K)")[:, :columns]
     x = as_numbers(owner, "scores", first, "(Q, K)", above="such a score is of no item")
     if x.shape[1] < columns:
         raise ValueError(f"{owner}: scores has {x.shape[1]} columns, expected at least {columns}")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.numbers import array_of, as_numbers, as_shares
 from peaccel._utils.seeds import SEEDS, as_integer
-from peaccel.metrics._numbers import as_array, as_numbers, as_shares
 from peaccel.metrics.reject_verification import area_under
 
 __all__ = ["ErrorVersusDiscard", "error_versus_discard"]
@@ -92,7 +92,7 @@ def error_versus_discard(
     owner = "error_versus_discard"
     seed = as_integer(owner, "seed", seed, *SEEDS)
     numbers, of = as_numbers(owner, "scores", scores), as_numbers(owner, "quality", quality)
-    rows = as_array(owner, "pairs", pairs, "(P, 2)")
+    rows = array_of(owner, "pairs", pairs, "(P, 2)")
     if rows.shape != (len(numbers), 2) or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs is {rows.dtype} of shape {rows.shape}, expected integers ({len(numbers)}, 2)")
     if rows.size and not 0 <= rows.min() <= rows.max() < len(of):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._numbers import as_array, as_numbers, as_ranks, bin_edges
+from peaccel._utils.numbers import array_of, as_numbers, as_ranks
 from peaccel.metrics.retrieval import precision_recall_auc
 from peaccel.metrics.verification import above, auroc
 
@@ -199,7 +199,7 @@ def mate_scores(scores: ArrayLike, relevant: ArrayLike, rank: int = 1) -> NDArra
     [0.9, 0.7, -inf]
     """
     owner = "mate_scores"
-    found, mates = as_numbers(owner, "scores", scores, "(Q, K)"), as_array(owner, "relevant", relevant, "(Q, K)")
+    found, mates = as_numbers(owner, "scores", scores, "(Q, K)"), array_of(owner, "relevant", relevant, "(Q, K)")
     if found.shape != mates.shape:
         raise ValueError(f"{owner}: relevant has shape {mates.shape}, expected {found.shape} like scores")
     if not np.isin(mates, (0, 1)).all():
@@ -287,3 +287,15 @@ def novelty_detection(known: ArrayLike, novel: ArrayLike, bins: int = 50) -> Nov
         known=np.histogram(inside, edges)[0],
         novel=np.histogram(outside, edges)[0],
     )
+
+
+def bin_edges(x: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    """[bins + 1]: the edges of bins of equal width from the least number to the greatest.
+
+    Numbers that rounding alone tells apart lie in the middle of bins that are wide enough to be told apart.
+    """
+    low, high = x.min() / 2, x.max() / 2  # halves, as the difference of large numbers may overflow
+    least = 2 * bins * np.spacing(max(-low, high))
+    if high - low < least:
+        low, high = low - max(least, 0.25), high + max(least, 0.25)
+    return 2 * np.linspace(low, high, bins + 1)

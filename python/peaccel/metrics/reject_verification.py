@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.numbers import as_numbers, as_shares, require_length
 from peaccel._utils.seeds import SEEDS, as_integer
-from peaccel.metrics._numbers import as_numbers, as_shares, require_length
 from peaccel.metrics.verification import as_far, as_pairs, most_at, warn_if_reversed
 
 __all__ = ["RejectVerification", "area_under", "pair_uncertainty", "reject_verification"]

@@ -14,8 +14,16 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from peaccel._utils.numbers import (
+    as_classes,
+    as_flags,
+    as_numbers,
+    as_ranks,
+    as_shares,
+    require_length,
+    require_probabilities,
+)
 from peaccel._utils.seeds import SEEDS, as_integer
-from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, as_ranks, as_shares, require_length, require_unit
 from peaccel.metrics.verification import accuracy, auroc
 
 __all__ = ["ceda", "r_auroc", "rejection_area", "rejection_curve", "truncated_rows"]
@@ -168,7 +176,7 @@ def _by_confidence(owner: str, values: ArrayLike, confidence: ArrayLike, *, unit
     order = as_numbers(owner, "confidence", confidence, "(Q,)")
     require_length(owner, "confidence", order, "values", numbers)
     if unit:
-        require_unit(owner, "values", numbers)
+        require_probabilities(owner, "values", numbers)
     return _tie_means(numbers, order)
 
 

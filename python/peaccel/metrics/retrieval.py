@@ -8,6 +8,8 @@ An id that a query's ranking repeats is right once, where it stands first.
 Of a `peaccel.Ranking` in place of ids equal scores are known: a metric is then its mean over all orders of the items
 that share a score, of those that were ranked, and what has a score of NaN counts as not found. Ids alone count in the
 order in which they stand, which is that of the gallery's rows where scores were equal.
+With `exclude` some rows are not ranked for a query, as Market-1501, VeRi and wildlife protocols have it:
+CMC at k is `recall_at_k`, and mAP is `map_at_k` of the whole gallery. A query with no right item left is not counted.
 In place of labels a `Relevance` says which items are right where no classes do: its pairs are "of a class" then.
 Ids and labels are arrays, lists, columns of tables or tensors on the CPU.
 """
@@ -21,8 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import on_host, quiet
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.numbers import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics._judged_ranking import JudgedRanking, ScoredIds
-from peaccel.metrics._numbers import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics._relation import Relation
 
 __all__ = [
@@ -42,13 +45,18 @@ Counts = NDArray[np.int64]
 
 
 def hit_at_k(
-    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
+    ids: ArrayLike | ScoredIds,
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None = None,
+    k: int = 1,
+    *,
+    exclude: ArrayLike | Exclusions | None = None,
 ) -> NDArray[np.float64]:
     """Whether at least one of the first k items is of the query's class, for each query.
 
     Parameters
     ----------
-    ids, query_labels, gallery_labels
+    ids, query_labels, gallery_labels, exclude
         As for `relevance`; of a ranking whose k-th score may be shared, one column more than k shows it.
     k
         At least 1, at most the columns of `ids`, one less where queries' rows are removed.
@@ -80,17 +88,22 @@ def hit_at_k(
     >>> pe.metrics.hit_at_k(same, ["cat"], ["dog", "cat"]).tolist()
     [0.5]
     """
-    return _hit_at_k("hit_at_k", ids, query_labels, gallery_labels, k)
+    return _hit_at_k("hit_at_k", ids, query_labels, gallery_labels, k, exclude)
 
 
 def recall_at_k(
-    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
+    ids: ArrayLike | ScoredIds,
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None = None,
+    k: int = 1,
+    *,
+    exclude: ArrayLike | Exclusions | None = None,
 ) -> float:
     """Share of queries with at least one item of their class among the first k: the mean of `hit_at_k`.
 
     Parameters
     ----------
-    ids, query_labels, gallery_labels, k
+    ids, query_labels, gallery_labels, k, exclude
         As for `hit_at_k`.
 
     Returns
@@ -112,11 +125,15 @@ def recall_at_k(
     >>> pe.metrics.recall_at_k(ids, query_labels, gallery_labels=["cat", "dog"], k=2)
     1.0
     """
-    return _mean(_hit_at_k("recall_at_k", ids, query_labels, gallery_labels, k))
+    return _mean(_hit_at_k("recall_at_k", ids, query_labels, gallery_labels, k, exclude))
 
 
 def average_precision_at_r(
-    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike | ScoredIds,
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None = None,
+    *,
+    exclude: ArrayLike | Exclusions | None = None,
 ) -> NDArray[np.float64]:
     """Average precision at R for each query, R being the size of its class in the gallery.
 
@@ -124,7 +141,7 @@ def average_precision_at_r(
 
     Parameters
     ----------
-    ids, query_labels, gallery_labels
+    ids, query_labels, gallery_labels, exclude
         As for `relevance`; `ids` needs as many columns as the largest R, one more where queries' rows are removed.
 
     Returns
@@ -148,17 +165,21 @@ def average_precision_at_r(
     >>> pe.metrics.average_precision_at_r(ids, ["cat", "cat", "cat"], ["cat", "dog", "cat"]).tolist()
     [1.0, 0.5, 0.25]
     """
-    return _average_precision_at_r("average_precision_at_r", ids, query_labels, gallery_labels)
+    return _average_precision_at_r("average_precision_at_r", ids, query_labels, gallery_labels, exclude)
 
 
 def map_at_r(
-    ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike | ScoredIds,
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None = None,
+    *,
+    exclude: ArrayLike | Exclusions | None = None,
 ) -> float:
     """Mean over queries of `average_precision_at_r`.
 
     Parameters
     ----------
-    ids, query_labels, gallery_labels
+    ids, query_labels, gallery_labels, exclude
         As for `average_precision_at_r`.
 
     Returns
@@ -177,7 +198,7 @@ def map_at_r(
     >>> pe.metrics.map_at_r([[0, 2], [1, 0]], query_labels=["cat", "cat"], gallery_labels=["cat", "dog", "cat"])
     0.625
     """
-    return _mean(_average_precision_at_r("map_at_r", ids, query_labels, gallery_labels))
+    return _mean(_average_precision_at_r("map_at_r", ids, query_labels, gallery_labels, exclude))
 
 
 def average_precision_at_k(
@@ -185,6 +206,8 @@ def average_precision_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
+    *,
+    exclude: ArrayLike | Exclusions | None = None,
 ) -> NDArray[np.float64]:
     """Average precision among the first k items for each query.
 
@@ -192,7 +215,7 @@ def average_precision_at_k(
 
     Parameters
     ----------
-    ids, query_labels, gallery_labels, k
+    ids, query_labels, gallery_labels, k, exclude
         As for `hit_at_k`.
 
     Returns
@@ -219,7 +242,7 @@ def average_precision_at_k(
     >>> pe.metrics.average_precision_at_k(ids, ["cat", "cat", "cat"], ["cat", "dog", "owl"], k=3).round(2).tolist()
     [1.0, 0.5, 0.33]
     """
-    return _average_precision_at_k("average_precision_at_k", ids, query_labels, gallery_labels, k)
+    return _average_precision_at_k("average_precision_at_k", ids, query_labels, gallery_labels, k, exclude)
 
 
 def map_at_k(
@@ -227,12 +250,14 @@ def map_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
+    *,
+    exclude: ArrayLike | Exclusions | None = None,
 ) -> float:
     """Mean over queries of `average_precision_at_k`.
 
     Parameters
     ----------
-    ids, query_labels, gallery_labels, k
+    ids, query_labels, gallery_labels, k, exclude
         As for `average_precision_at_k`.
 
     Returns
@@ -251,7 +276,7 @@ def map_at_k(
     >>> pe.metrics.map_at_k([[0, 1], [1, 0]], query_labels=["cat", "cat"], gallery_labels=["cat", "dog"], k=2)
     0.75
     """
-    return _mean(_average_precision_at_k("map_at_k", ids, query_labels, gallery_labels, k))
+    return _mean(_average_precision_at_k("map_at_k", ids, query_labels, gallery_labels, k, exclude))
 
 
 def precision_recall_auc(relevant_scores: ArrayLike, blocks: Iterable[ArrayLike]) -> float:
@@ -396,9 +421,14 @@ def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
 
 
 def _hit_at_k(
-    owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, k: int
+    owner: str,
+    ids: ArrayLike | ScoredIds,
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None,
+    k: int,
+    exclude: ArrayLike | Exclusions | None,
 ) -> Values:
-    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
+    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels, exclude)
     k = _as_k(k, ranking)
     values = np.empty(len(ranking.ids))
     for rows, hit in ranking.hits(k):
@@ -410,9 +440,13 @@ def _hit_at_k(
 
 
 def _average_precision_at_r(
-    owner: str, ids: ArrayLike | ScoredIds, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
+    owner: str,
+    ids: ArrayLike | ScoredIds,
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None,
+    exclude: ArrayLike | Exclusions | None,
 ) -> Values:
-    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
+    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels, exclude)
     r = ranking.class_sizes()
     most = int(r.max(initial=0))
     if most > ranking.columns:
@@ -427,8 +461,9 @@ def _average_precision_at_k(
     query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None,
     k: int,
+    exclude: ArrayLike | Exclusions | None,
 ) -> Values:
-    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
+    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels, exclude)
     k, r = _as_k(k, ranking), ranking.class_sizes()
     return _average_precision(ranking, k, np.full(len(r), k), np.minimum(r, k))
 

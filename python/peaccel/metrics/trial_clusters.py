@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.labels import alike
-from peaccel.metrics._numbers import as_classes, as_flags, require_length
+from peaccel._utils.numbers import as_classes, as_flags, require_length
 from peaccel.metrics._relation import Relevance
 
 __all__ = ["trial_clusters"]

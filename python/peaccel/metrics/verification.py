@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import bounded
+from peaccel._utils.numbers import array_of, as_classes, as_flags, as_ranks, require_length
 from peaccel._utils.suggestions import unknown
 from peaccel._utils.warn import warn
 from peaccel.metrics._draws import percentiles, require_draws
-from peaccel.metrics._numbers import as_array, as_classes, as_flags, as_ranks, require_length
 
 __all__ = ["TarAtFar", "best_threshold", "roc_auc", "tar_at_far", "verification_accuracy"]
 
@@ -131,7 +131,7 @@ def best_threshold(scores: ArrayLike, same: ArrayLike, by: Literal["accuracy", "
     numbers, flags = as_ranks(owner, "scores", scores), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
     warn_if_reversed(owner, "scores", numbers, flags)
-    rejectable = not np.isposinf(as_array(owner, "scores", scores, "(N,)", np.float64)).any()
+    rejectable = not np.isposinf(array_of(owner, "scores", scores, "(N,)", np.float64)).any()
     return as_threshold(best_of(numbers, flags, by, rejectable)[0], scores)
 
 
@@ -288,7 +288,7 @@ def tar_at_far(
     (0.75, 0.6)
     """
     owner = "tar_at_far"
-    dtype = as_array(owner, "scores", scores, "(N,)").dtype.newbyteorder("=")
+    dtype = array_of(owner, "scores", scores, "(N,)").dtype.newbyteorder("=")
     numbers, flags = as_pairs(owner, scores, same)
     far = as_far(owner, far)
     require_draws(owner, resamples, level, seed)
@@ -406,7 +406,7 @@ def area_of_reversed(scores: Array, positive: Array) -> float | None:
 
 def as_threshold(threshold: float, scores: ArrayLike) -> float:
     """A threshold of scores in which infinite ones counted as the greatest or least number, as it parts these."""
-    raw = as_array("as_threshold", "scores", scores, "(N,)")
+    raw = array_of("as_threshold", "scores", scores, "(N,)")
     infinite = np.isinf(raw.astype(np.float64))
     if threshold == math.inf:
         return math.nan if (infinite & (raw > 0)).any() else threshold

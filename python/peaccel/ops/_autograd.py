@@ -22,24 +22,24 @@ __all__ = ["functions", "transformed", "wanted_of"]
 
 def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, traced: bool) -> dict[str, Any]:
     """The autograd function of each op, by name: those for torch.compile if ``traced``, else the eager ones."""
-    made: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
 
     def by_function(name: str, *arguments: Any) -> Any:
-        return made[name].apply(*arguments)
+        return by_name[name].apply(*arguments)
 
     for record in records:
         if isinstance(record, Op):
-            made[record.name] = _elementwise(torch, record, _by_operator if traced else by_function, traced)
+            by_name[record.name] = _elementwise(torch, record, _by_operator if traced else by_function, traced)
         else:
             make: Any = _pair if isinstance(record, PairOp) else _sample
-            made[record.name] = make(torch, record, traced)
+            by_name[record.name] = make(torch, record, traced)
             if isinstance(record, PairOp) and record.saves:
-                made[f"{record.name}_saving"] = _pair_saving(torch, record, traced)
+                by_name[f"{record.name}_saving"] = _pair_saving(torch, record, traced)
             if isinstance(record, PairOp) and record.symmetric:
-                made[f"{record.name}_of_one_set"] = _pair_of_one_set(torch, record, traced)
-    for function in () if traced else made.values():  # torch asks for it at each call, and would make it anew
+                by_name[f"{record.name}_of_one_set"] = _pair_of_one_set(torch, record, traced)
+    for function in () if traced else by_name.values():  # torch asks for it at each call, and would make it anew
         function.forward.__signature__ = inspect.signature(function.forward)
-    return made
+    return by_name
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------

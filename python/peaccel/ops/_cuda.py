@@ -153,7 +153,7 @@ class _Drawing:
         inputs: Inputs,
         rows: int,
         columns: int | None,
-        made: Sequence[Array | None],
+        samples: Sequence[Array | None],
         by_draws: Array | None = None,
     ) -> None:
         self.memory = None
@@ -161,16 +161,16 @@ class _Drawing:
             seed, n = inputs.draws[:2] if inputs.draws else (None, 1)
             size = _core.cuda_workspace(op.name, place(inputs.mu1), _memories(listed(inputs)), n, rows, columns)
             workspace = inputs.mu1.new_empty(size)
-            self.held = workspace, seed, made, by_draws  # held until the kernel is on its stream
+            self.buffers = workspace, seed, samples, by_draws  # held until the kernel is on its stream
             at_seed, gradients = _memories_or_none((seed, by_draws))
-            self.memory = at_seed, n, memory(workspace), _memories_or_none(made), gradients
+            self.memory = at_seed, n, memory(workspace), _memories_or_none(samples), gradients
 
 
-def _made(op: PairOp, inputs: Inputs, pairs: int) -> list[Array | None]:
+def _samples(op: PairOp, inputs: Inputs, pairs: int) -> list[Array | None]:
     """The draws [n, N, D] of each side, by its sampler; None where that does not pay or would take too much memory."""
-    made: list[Array | None] = [None, None]
+    samples: list[Array | None] = [None, None]
     if inputs.draws is None:
-        return made
+        return samples
     seed, n = inputs.draws[:2]
     sides = (inputs.mu1, inputs.uncertainty1), (inputs.mu2, inputs.uncertainty2)
     for side, (name, (mu, uncertainty)) in enumerate(zip(op.samplers, sides, strict=True)):
@@ -178,8 +178,8 @@ def _made(op: PairOp, inputs: Inputs, pairs: int) -> list[Array | None]:
             continue
         out = mu.new_empty((n, *mu.shape))
         _core.cuda_sample(name, place(mu), memory(mu), memory(uncertainty), memory(seed), 0, side, memory(out))
-        made[side] = out
-    return made
+        samples[side] = out
+    return samples
 
 
 def _per_item(op: PairOp, inputs: Inputs, pairs: int) -> list[Array | None]:
@@ -200,16 +200,16 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise:
     inputs = _inputs(op, inputs, candidates=candidates)
     candidates = None if candidates is None else candidates.contiguous()
     out = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
-    made, per_item = _made(op, inputs, out.numel()), _per_item(op, inputs, out.numel())
-    if pairwise and candidates is None and _multiplies(op, inputs, made, per_item):
-        return _AllDraws(op, inputs, made, per_item).scores(out)
-    return _one_by_one(op, inputs, made, per_item, candidates, out)
+    samples, per_item = _samples(op, inputs, out.numel()), _per_item(op, inputs, out.numel())
+    if pairwise and candidates is None and _multiplies(op, inputs, samples, per_item):
+        return _AllDraws(op, inputs, samples, per_item).scores(out)
+    return _one_by_one(op, inputs, samples, per_item, candidates, out)
 
 
 def _one_by_one(
     op: PairOp,
     inputs: Inputs,
-    made: Sequence[Array | None],
+    samples: Sequence[Array | None],
     per_item: Sequence[Array | None],
     candidates: Array | None,
     out: Array,
@@ -217,7 +217,7 @@ def _one_by_one(
     """The scores of the pairs that ``out`` has places for, to it."""
     asked = None if candidates is None else memory(candidates)
     rows, columns = (1, *out.shape)[-2:]
-    draws = _Drawing(op, inputs, rows, columns, made)
+    draws = _Drawing(op, inputs, rows, columns, samples)
     items = _memories(listed(inputs)), draws.memory, _memories_or_none(per_item)
     _core.cuda_score(op.name, place(out), *items, asked, memory(out))
     return out
@@ -247,16 +247,16 @@ def score_backward(
         return _backward_by_products(op, weights, inputs, wanted, saved)
     inputs = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
     weights = weights.contiguous()
-    made, per_item = _made(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
-    if pairwise and candidates is None and _multiplies(op, inputs, made, per_item):
-        return _AllDraws(op, inputs, made, per_item).gradients(weights, wanted)
-    return _gradients_one_by_one(op, inputs, made, per_item, candidates, weights, wanted)
+    samples, per_item = _samples(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
+    if pairwise and candidates is None and _multiplies(op, inputs, samples, per_item):
+        return _AllDraws(op, inputs, samples, per_item).gradients(weights, wanted)
+    return _gradients_one_by_one(op, inputs, samples, per_item, candidates, weights, wanted)
 
 
 def _gradients_one_by_one(
     op: PairOp,
     inputs: Inputs,
-    made: Sequence[Array | None],
+    samples: Sequence[Array | None],
     per_item: Sequence[Array | None],
     candidates: Array | None,
     weights: Array,
@@ -273,7 +273,7 @@ def _gradients_one_by_one(
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
     out, sides, drawing = _gradients(inputs, _sides(wanted)), [], []
     for side in _sides(wanted):
-        drawing.append(_Drawing(op, inputs, len(out[side][0]), None, made))
+        drawing.append(_Drawing(op, inputs, len(out[side][0]), None, samples))
         memories = _memories(out[side])
         if side or not wanted & _core.SHARED:  # kernels leave out what has no address, and are the faster for it
             memories[2] = 0, *memories[2][1:]
@@ -293,14 +293,14 @@ def scores_and_gradients(
     """
     torch: Any = sys.modules["torch"]
     inputs, weights = _inputs(op, inputs, weights=weights).mapped(lambda x: x.contiguous()), weights.contiguous()
-    made, per_item = _made(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
-    out, every = weights.new_zeros(weights.shape), _core.EVERY_GRADIENT
-    if not few and _multiplies(op, inputs, made, per_item):
-        draws = _AllDraws(op, inputs, made, per_item, above=True)
-        return (out, draws.gradients(weights, every, out)) if wanted else (draws.scores(out), None)
+    samples, per_item = _samples(op, inputs, weights.numel()), _per_item(op, inputs, weights.numel())
+    out, all_gradients = weights.new_zeros(weights.shape), _core.EVERY_GRADIENT
+    if not few and _multiplies(op, inputs, samples, per_item):
+        draws = _AllDraws(op, inputs, samples, per_item, above=True)
+        return (out, draws.gradients(weights, all_gradients, out)) if wanted else (draws.scores(out), None)
     rows = torch.arange(len(weights), device=weights.device).expand_as(weights).masked_fill(weights == 0, -1)
-    _one_by_one(op, inputs, made, per_item, rows, out)
-    return out, _gradients_one_by_one(op, inputs, made, per_item, None, weights, every) if wanted else None
+    _one_by_one(op, inputs, samples, per_item, rows, out)
+    return out, _gradients_one_by_one(op, inputs, samples, per_item, None, weights, all_gradients) if wanted else None
 
 
 def _sides(wanted: int) -> list[int]:
@@ -313,9 +313,9 @@ def _gradients(inputs: Inputs, wanted: Sequence[int]) -> list[list[Array]]:
     """Memory for the gradients of the wanted sides, zeros for those of others: by the means, the uncertainties, and for
     each item the shared numbers."""
     sides = (inputs.mu1, inputs.uncertainty1), (inputs.mu2, inputs.uncertainty2)
-    made = [mu.new_empty if side in wanted else mu.new_zeros for side, (mu, _) in enumerate(sides)]
+    new_of_side = [mu.new_empty if side in wanted else mu.new_zeros for side, (mu, _) in enumerate(sides)]
     shapes = [(mu.shape, uncertainty.shape, (len(mu), len(inputs.shared))) for mu, uncertainty in sides]
-    return [[make(shape) for shape in of_side] for make, of_side in zip(made, shapes, strict=True)]
+    return [[make(shape) for shape in of_side] for make, of_side in zip(new_of_side, shapes, strict=True)]
 
 
 def _joined(out: list[list[Array]], wanted: int) -> Gradients:
@@ -353,10 +353,10 @@ def panels(op: PairOp, rows: Array) -> list[Array]:
 def _narrowed(rows: Array, dtype: Any, like: Array | None) -> list[Array]:
     """The squared norms [N] of float32 rows less the mean of rows `like` them, these rows in halves, and the factors of
     their products."""
-    made = rows.new_empty(len(rows)), rows.new_empty(rows.shape, dtype=dtype), rows.new_empty(len(rows))
-    of_norms, *halves = _memories(made)
+    buffers = rows.new_empty(len(rows)), rows.new_empty(rows.shape, dtype=dtype), rows.new_empty(len(rows))
+    of_norms, *halves = _memories(buffers)
     _core.cuda_norms(place(rows), [memory(rows)], [of_norms], [], None if like is None else memory(like), halves)
-    return list(made)
+    return list(buffers)
 
 
 class _AllPairs:
@@ -407,15 +407,17 @@ def _backward_by_products(op: PairOp, weights: Array, inputs: Inputs, wanted: in
         products = pairs.products()
     weights, factors = weights.contiguous(), products.new_empty(products.shape)
     scratch = factors.new_empty(_core.cuda_scratch(*products.shape), dtype=torch.uint8)
-    asked, held = memory(weights), memory(scratch)
-    made, of_norms = memory(products), _memories(pairs.norms)
-    _core.cuda_weights_of_products(*pairs.call, made, of_norms, asked, memory(factors), held, 1 in sides)
+    weights_at, scratch_at = memory(weights), memory(scratch)
+    products_at, of_norms = memory(products), _memories(pairs.norms)
+    _core.cuda_weights_of_products(
+        *pairs.call, products_at, of_norms, weights_at, memory(factors), scratch_at, 1 in sides
+    )
     out = _gradients(inputs, sides)
-    for side, of_side in enumerate((factors, factors.T)):
+    for side, factor_of_side in enumerate((factors, factors.T)):
         if side in sides:
-            _product(of_side, pairs.rows[1 - side], out[side][0])
+            _product(factor_of_side, pairs.rows[1 - side], out[side][0])
     of_sides = [(side, _memories(out[side]), memory(pairs.rows[side])) for side in sides]
-    _core.cuda_add_to_products(*pairs.call, asked, held, of_sides)
+    _core.cuda_add_to_products(*pairs.call, weights_at, scratch_at, of_sides)
     return _joined(out, wanted)
 
 
@@ -429,9 +431,9 @@ ROWS = 2**20
 SUMMED = 64
 
 
-def _multiplies(op: PairOp, inputs: Inputs, made: Sequence[Array | None], per_item: Sequence[Array | None]) -> bool:
+def _multiplies(op: PairOp, inputs: Inputs, samples: Sequence[Array | None], per_item: Sequence[Array | None]) -> bool:
     """Whether a library multiplies the draws of all pairs: they have been made, and are not too many."""
-    needed = *zip(made, op.samplers, strict=True), (per_item[1], op.per_item[1])
+    needed = *zip(samples, op.samplers, strict=True), (per_item[1], op.per_item[1])
     few = inputs.draws is None or inputs.draws.n <= SUMMED
     return op.sampled and few and all(x is not None or not has for x, has in needed) and bool(inputs.mu1.numel())
 
@@ -467,15 +469,15 @@ class _AllDraws:
         self,
         op: PairOp,
         inputs: Inputs,
-        made: Sequence[Array | None],
+        samples: Sequence[Array | None],
         per_item: Sequence[Array | None],
         above: bool = False,
     ) -> None:
         torch: Any = sys.modules["torch"]
         self.above = above
-        self.op, self.inputs, self.made, self.per_item = op, inputs, made, per_item
+        self.op, self.inputs, self.samples, self.per_item = op, inputs, samples, per_item
         mu = inputs.mu1, inputs.mu2
-        self.z = [x[None] if z is None else z for x, z in zip(mu, made, strict=True)]
+        self.z = [x[None] if z is None else z for x, z in zip(mu, samples, strict=True)]
         # The factors: draws; of densities with K y of each class, and their squares with the diagonal of K^2.
         self.left, self.right = [self.z[0]], [self.z[1]]
         self.norms: list[Array] = []
@@ -513,11 +515,11 @@ class _AllDraws:
         """Writes the scores of a tile of products, or with weights the factors of its gradients in place of these."""
         inputs, (q, g) = self.inputs, tile
         seed, n = inputs.draws[:2] if inputs.draws else (None, 1)
-        draws = seed if seed is None else memory(seed), n, memory(inputs.mu1), _memories_or_none(self.made), None
+        draws = seed if seed is None else memory(seed), n, memory(inputs.mu1), _memories_or_none(self.samples), None
         arrays, per_item = _memories(listed(inputs)), _memories_or_none(self.per_item)
         at = q.start, q.stop - q.start, g.start, g.stop - g.start
-        made, to = (_memories(products), _memories(self.norms)), out if out is None else memory(out)
-        _core.cuda_fold(self.op.name, place(inputs.mu1), arrays, draws, per_item, at, *made, to, weights)
+        sources, target = (_memories(products), _memories(self.norms)), out if out is None else memory(out)
+        _core.cuda_fold(self.op.name, place(inputs.mu1), arrays, draws, per_item, at, *sources, target, weights)
 
     def scores(self, out: Array) -> Array:
         """The scores [Q, G], to ``out``."""
@@ -538,16 +540,16 @@ class _AllDraws:
                 self.scores(scores)
         else:
             found = self._by_products(weights, sides, scores)
-        by_draws, marks, by_line, by_kappa = found
-        drawing = [_Drawing(op, inputs, len(out[side][0]), None, self.made, by_draws[side]) for side in sides]
+        by_draws, marks, line_sums, by_kappa = found
+        drawing = [_Drawing(op, inputs, len(out[side][0]), None, self.samples, by_draws[side]) for side in sides]
         of_sides = [(side, of.memory, _memories(out[side])) for side, of in zip(sides, drawing, strict=True)]
         arrays, per_item = _memories(listed(inputs)), _memories_or_none(self.per_item)
-        asked = arrays, per_item, None, None, memory(weights)
-        _core.cuda_score_backward(op.name, place(weights), *asked, of_sides, _memories(marks))
+        operands = arrays, per_item, None, None, memory(weights)
+        _core.cuda_score_backward(op.name, place(weights), *operands, of_sides, _memories(marks))
         if by_kappa is not None:
             out[1][1] += by_kappa.reshape(out[1][1].shape)
         joined = _joined(out, wanted)
-        return joined if by_line is None else joined._replace(shared=joined.shared + by_line)
+        return joined if line_sums is None else joined._replace(shared=joined.shared + line_sums)
 
     def _lengths(self) -> list[Array]:
         """The lengths [n, N, 1] of the draws of each side; that of 0, which has no direction, is infinite."""
@@ -573,17 +575,17 @@ class _AllDraws:
         torch: Any = sys.modules["torch"]
         (n, queries, _), (m, gallery, _) = (z.shape for z in self.z)
         words, tiles, distances = -(-gallery // 32), -(-queries // 32), self.op.compares == "distances"
-        made = torch.zeros if self.above else torch.empty  # of pairs that no tile has, zeros
+        allocate = torch.zeros if self.above else torch.empty  # of pairs that no tile has, zeros
         marks = [
-            made(shape, dtype=torch.int32, device=weights.device) for shape in ((queries, words), (tiles, gallery))
+            allocate(shape, dtype=torch.int32, device=weights.device) for shape in ((queries, words), (tiles, gallery))
         ]
 
         def sums(*shape: int) -> Array:
-            return made(shape, dtype=torch.float64, device=weights.device)
+            return allocate(shape, dtype=torch.float64, device=weights.device)
 
         columns, rows = sums(tiles, m, gallery), sums(words, n, queries) if distances else None
-        by_line = sums(tiles, words, _core.cuda_warps(m), 2) if self.inputs.shared.numel() == 2 else None
-        asked = memory(weights), _memories(marks), *_memories_or_none((rows, columns, by_line))
+        line_sums = sums(tiles, words, _core.cuda_warps(m), 2) if self.inputs.shared.numel() == 2 else None
+        targets = memory(weights), _memories(marks), *_memories_or_none((rows, columns, line_sums))
         left, right = ([_finite(x) for x in side] for side in (self.left, self.right))
         by_left: list[Any] = [None] * len(left)
         by_right: list[Any] = [None] * len(right)
@@ -591,7 +593,7 @@ class _AllDraws:
             (q, g), products = tile, self._products(tile)
             if scores is not None:
                 self._fold(tile, products, scores)
-            self._fold(tile, products, None, asked)
+            self._fold(tile, products, None, targets)
             for i, factors in enumerate(products):
                 if 0 in sides:
                     part = _product(factors, _block(right[i], g))
@@ -599,7 +601,7 @@ class _AllDraws:
                 if 1 in sides:
                     part = _product(factors.T, _block(left[i], q))
                     by_right[i] = _added(by_right[i], part, g, right[i])
-        by_shared = None if by_line is None else by_line.sum((0, 1, 2)).to(weights.dtype)
+        by_shared = None if line_sums is None else line_sums.sum((0, 1, 2)).to(weights.dtype)
         by_draws: list[Array | None] = [None, None]
         if rows is not None:
             for side, (of_factors, total, z) in enumerate(((by_left, rows, left), (by_right, columns, right))):
@@ -658,11 +660,11 @@ def search(
     if k > _core.CUDA_BEST or op.sampled:
         # More than the search kernels can select, or draws: blocks of rows, each merged with the best rows so far.
         best, pairs = _best(inputs.mu1, queries, 0), queries * gallery
-        made, per_item = _made(op, inputs, pairs), _per_item(op, inputs, pairs)
+        samples, per_item = _samples(op, inputs, pairs), _per_item(op, inputs, pairs)
         step = max(k, BLOCK // max(1, queries))
         for first in range(0, max(gallery, 1), step):
             rows = torch.arange(first, min(first + step, gallery), device=inputs.mu1.device).repeat(queries, 1)
-            part = _one_by_one(op, inputs, made, per_item, rows, inputs.mu1.new_empty(rows.shape))
+            part = _one_by_one(op, inputs, samples, per_item, rows, inputs.mu1.new_empty(rows.shape))
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return *best, None
     cut = _core.cuda_cut(op.name, at, _memories(listed(inputs)), k, prune)
@@ -672,8 +674,8 @@ def search(
     shares, items, at_a_time, *_ = cut
     parts = _best(inputs.mu1, at_a_time or queries, shares * k if shares > 1 else 0)
     lists, out = _best(inputs.mu1, 1, items), _best(inputs.mu1, queries, k)
-    held = _of_products(op, inputs, cut[2:], packed)
-    of_products = held and _of_products_as_memory(inputs, held)
+    products = _of_products(op, inputs, cut[2:], packed)
+    of_products = products and _of_products_as_memory(inputs, products)
     workspace = _memories(parts), _memories(lists), of_products
     _core.cuda_search(op.name, at, arrays, _memories_or_none(per_item), prune, *workspace, *map(memory, out))
     return *out, None
@@ -712,11 +714,11 @@ def _of_products(op: PairOp, inputs: Inputs, cut: Sequence[int], packed: Sequenc
     return _Products(mu1.new_empty((queries, rows)), [of_queries, of_gallery], narrow, copies, numbers, lists)
 
 
-def _of_products_as_memory(inputs: Inputs, held: _Products) -> tuple[Any, ...]:
+def _of_products_as_memory(inputs: Inputs, arrays: _Products) -> tuple[Any, ...]:
     """The memory of a search by products as the core takes it, with torch's handle of cuBLAS."""
-    halves = (_memories(x) or None for x in (held.narrow, held.copies))
-    lists = _memories(held.survivors)
-    return blas(inputs.mu1), memory(held.products), _memories(held.norms), *halves, memory(held.numbers), lists
+    halves = (_memories(x) or None for x in (arrays.narrow, arrays.copies))
+    lists = _memories(arrays.survivors)
+    return blas(inputs.mu1), memory(arrays.products), _memories(arrays.norms), *halves, memory(arrays.numbers), lists
 
 
 def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:

@@ -42,6 +42,11 @@ def neg_sq_l2(mu1: Array, trace1: Array, mu2: Array, trace2: Array, none: Array)
     return -(((mu1 - mu2) ** 2).sum(-1) + (trace1 + trace2)[..., 0])
 
 
+@pair_op
+def inner_product(mu1: Array, bias1: Array, mu2: Array, bias2: Array, none: Array) -> Array:
+    return (mu1 * mu2).sum(-1) + (bias1 + bias2)[..., 0]
+
+
 def uncertain(var1: Array, var2: Array, certain: Array) -> tuple[Array, Array]:
     """Both variances, with 1 in place of what has no finite derivatives there."""
     where = namespace(var1).where

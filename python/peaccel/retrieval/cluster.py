@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel._utils.arrays import on_host
+from peaccel._utils.arrays import like, on_host
 from peaccel.distributions import Distribution, concat
 from peaccel.distributions.checks import checked_k, require_distribution
 from peaccel.fits.records import IsotonicProbability, LogisticProbability, Threshold
 from peaccel.retrieval.duplicates import duplicates
-from peaccel.retrieval.search_above import MOST, checked_number, like, search_above
+from peaccel.retrieval.search_above import MOST, checked_number, search_above
 from peaccel.retrieval.verbs import pairwise
 from peaccel.scores import Score, named
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from peaccel._utils.arrays import ArrayT, on_host
+from peaccel._utils.arrays import ArrayT, like, on_host
 from peaccel.distributions import Distribution
+from peaccel.retrieval.findable import Pairs
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.retrieval.search_above import MOST, Pairs, RankingAbove, checked_threshold, like, listed, pairs_above
+from peaccel.retrieval.ranking import RankingAbove
+from peaccel.retrieval.search_above import MOST, checked_threshold, listed, pairs_above
 from peaccel.scores import Score
 
 __all__ = ["duplicates", "pairs_of_one_set"]

@@ -17,7 +17,10 @@ from peaccel._utils.arrays import (
     full,
     is_torch,
     is_traced,
+    like,
     namespace,
+    on_host,
+    require_plain,
     require_same_kind,
 )
 from peaccel._utils.ids import LARGEST_ID, are_strings, none_like, there
@@ -25,7 +28,17 @@ from peaccel.distributions.checks import checked_k
 from peaccel.ops import kernels_of
 from peaccel.scores import Score
 
-__all__ = ["Ranking", "best_first", "best_of_each_id", "known_as", "merge", "of_score"]
+__all__ = [
+    "Ranking",
+    "RankingAbove",
+    "above_of_score",
+    "best_first",
+    "best_of_each_id",
+    "known_as",
+    "merge",
+    "of_score",
+    "remaining",
+]
 
 
 class _Ranked(NamedTuple, Generic[ArrayT]):
@@ -84,6 +97,67 @@ def of_score(ranking: R, score: Score | None, normalisation: str = "", *, dim: i
 def known_as(ranking: R, other: Ranking[Any]) -> R:
     """The ranking, whose scores are of the same as those of another one."""
     return of_score(ranking, other.score, other.normalisation, dim=other.dim, gallery_size=other.gallery_size)
+
+
+class _Listed(NamedTuple, Generic[ArrayT]):
+    offsets: ArrayT
+    ids: ArrayT
+    scores: ArrayT
+
+
+class RankingAbove(_Listed[ArrayT]):
+    """Items that reach a threshold, query after query (CSR), best first.
+
+    Attributes
+    ----------
+    offsets
+        int64 [Q + 1]: the items of query i stand from ``offsets[i]`` up to ``offsets[i + 1]``.
+    ids
+        int64 [M]; gallery rows (or external ids). Where external ids are strings, a numpy array of strings.
+    scores
+        [M]; ties go to the lower gallery row.
+    score
+        The `Score` that the scores are of.
+    dim
+        Dimensions of the items; 0 where they are not known.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
+    >>> found = pe.search_above(gallery[:2], gallery, -1.8)
+    >>> found.queries.tolist(), found.ids.tolist()
+    ([0, 0, 1], [0, 2, 1])
+    """
+
+    score: Score | None = None
+    dim: int = 0
+
+    @property
+    def queries(self) -> ArrayT:
+        """int64 [M]: the query of each item, so that with `ids` it names the pairs."""
+        counts = np.diff(on_host(self.offsets))
+        rows: ArrayT = like(self.offsets, np.repeat(np.arange(len(counts)), counts))
+        return rows
+
+    def under(self, ids: Array) -> RankingAbove[ArrayT]:
+        """The same items under other ids [M]."""
+        return above_of_score(RankingAbove(self.offsets, ids, self.scores), self.score, self.dim)
+
+    def of_different_ids(self) -> RankingAbove[ArrayT]:
+        """Each id once for each query, where it is best."""
+        of, ids = (on_host(x) for x in (self.queries, self.ids))
+        order = np.lexsort((ids, of))
+        first = (np.diff(ids[order], prepend=-1) != 0) | (np.diff(of[order], prepend=-1) != 0)
+        kept = np.sort(order[first])
+        offsets = np.searchsorted(of[kept], np.arange(len(self.offsets)))
+        columns = (x[like(x, kept)] for x in (self.ids, self.scores))
+        return above_of_score(RankingAbove(like(self.offsets, offsets), *columns), self.score, self.dim)
+
+
+def above_of_score(found: RankingAbove[Any], score: Score | None, dim: int) -> RankingAbove[Any]:
+    """The items, which know now what their scores are of."""
+    found.score, found.dim = score, dim
+    return found
 
 
 def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | None = None) -> Ranking[ArrayT]:
@@ -178,13 +252,16 @@ def best_of_each_id(scores: Array, ids: Array, k: int) -> Ranking[Any]:
     ascending = np.take_along_axis(held, order, 1)
     left_out = np.empty(held.shape, bool)
     np.put_along_axis(left_out, order, np.diff(ascending, prepend=-1, axis=1) == 0, 1)  # -1 as well
-    places: Array = left_out.argsort(1, kind="stable")[:, :k]
-    outside: Array = np.take_along_axis(left_out, places, 1)
-    if is_torch(scores):
-        places, outside = map(sys.modules["torch"].from_numpy, (places, outside))
+    return remaining(scores, ids, sys.modules["torch"].from_numpy(left_out) if is_torch(scores) else left_out, k)
+
+
+def remaining(scores: Array, ids: Array, left_out: Array, k: int) -> Ranking[Any]:
+    """The first k of rankings [Q, R >= k] that are not left out, in their order."""
+    places = left_out.argsort(**({"stable": True} if is_torch(scores) else {"kind": "stable"}))[:, :k]
     along = namespace(scores).take_along_dim if is_torch(scores) else np.take_along_axis
+    outside, scores, ids = (along(x, places, 1) for x in (left_out, scores, ids))
     where = namespace(scores).where
-    return Ranking(where(outside, -np.inf, along(scores, places, 1)), where(outside, -1, along(ids, places, 1)))
+    return Ranking(where(outside, -np.inf, scores), where(outside, none_like(ids), ids))
 
 
 def _absent(scores: Array, ids: Array) -> Array:
@@ -200,6 +277,8 @@ def _require_alike(parts: list[Ranking]) -> None:
     for i, part in enumerate(parts):
         if not isinstance(part, Ranking):
             raise TypeError(f"merge: ranking {i} must be a Ranking, got {type(part).__name__}")
+        require_plain("merge", f"ranking {i}", part.scores)
+        require_plain("merge", f"ids of ranking {i}", part.ids)
         shape, first = tuple(part.scores.shape), parts[0].scores
         strings = are_strings(part.ids)
         if len(shape) != 2 or shape != tuple(part.ids.shape) or not (strings or dtype_name(part.ids) == "int64"):

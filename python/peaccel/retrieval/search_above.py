@@ -7,27 +7,29 @@ best; only queries that have more are searched for again.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, ArrayT, cast, is_torch, namespace, on_host
+from peaccel._utils.arrays import ArrayT, Given, cast, like, namespace, on_host
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.ids import Ints
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k
 from peaccel.retrieval.blocks import Block, BlockPlans, each_block, in_blocks, named_for_blocks
+from peaccel.retrieval.findable import ALL, HELD, Findable, Pairs
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
+from peaccel.retrieval.ranking import RankingAbove, above_of_score
+from peaccel.retrieval.searchable import Searchable, is_searchable
 from peaccel.scores import Score
 
 __all__ = [
     "MOST",
     "Pairs",
-    "RankingAbove",
     "checked_number",
     "checked_threshold",
-    "like",
     "listed",
     "pairs_above",
     "search_above",
@@ -35,88 +37,25 @@ __all__ = [
 
 FIRST = 32  # items that each query is searched for at first
 TIMES = 8  # times as many in the next search of those that have more
-HELD = 1 << 20  # pairs that one search may return
 MOST = 10_000_000  # pairs that are returned unless more are asked for, which take 12 to 16 bytes each
-
-Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-Pairs: TypeAlias = tuple[Ints, Array, Array]
-"""Rows of queries, on the host, and items and scores beside them."""
-
-
-class _Listed(NamedTuple, Generic[ArrayT]):
-    offsets: ArrayT
-    ids: ArrayT
-    scores: ArrayT
-
-
-class RankingAbove(_Listed[ArrayT]):
-    """Items that reach a threshold, query after query (CSR), best first.
-
-    Attributes
-    ----------
-    offsets
-        int64 [Q + 1]: the items of query i stand from ``offsets[i]`` up to ``offsets[i + 1]``.
-    ids
-        int64 [M]; gallery rows (or external ids). Where external ids are strings, a numpy array of strings.
-    scores
-        [M]; ties go to the lower gallery row.
-    score
-        The `Score` that the scores are of.
-    dim
-        Dimensions of the items; 0 where they are not known.
-
-    Examples
-    --------
-    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
-    >>> found = pe.search_above(gallery[:2], gallery, -1.8)
-    >>> found.queries.tolist(), found.ids.tolist()
-    ([0, 0, 1], [0, 2, 1])
-    """
-
-    score: Score | None = None
-    dim: int = 0
-
-    @property
-    def queries(self) -> ArrayT:
-        """int64 [M]: the query of each item, so that with `ids` it names the pairs."""
-        counts = np.diff(on_host(self.offsets))
-        rows: ArrayT = like(self.offsets, np.repeat(np.arange(len(counts)), counts))
-        return rows
-
-    def under(self, ids: Array) -> RankingAbove[ArrayT]:
-        """The same items under other ids [M]."""
-        return _of_score(RankingAbove(self.offsets, ids, self.scores), self.score, self.dim)
-
-    def of_different_ids(self) -> RankingAbove[ArrayT]:
-        """Each id once for each query, where it is best."""
-        of, ids = (on_host(x) for x in (self.queries, self.ids))
-        order = np.lexsort((ids, of))
-        first = (np.diff(ids[order], prepend=-1) != 0) | (np.diff(of[order], prepend=-1) != 0)
-        kept = np.sort(order[first])
-        offsets = np.searchsorted(of[kept], np.arange(len(self.offsets)))
-        columns = (x[like(x, kept)] for x in (self.ids, self.scores))
-        return _of_score(RankingAbove(like(self.offsets, offsets), *columns), self.score, self.dim)
-
-
-def _of_score(found: RankingAbove[Any], score: Score | None, dim: int) -> RankingAbove[Any]:
-    found.score, found.dim = score, dim
-    return found
 
 
 def search_above(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Searchable | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     threshold: float,
     score: str | Score | None = None,
     *,
     most: int = MOST,
+    allowed: Given | None = None,
+    exclude: Given | Exclusions | None = None,
 ) -> RankingAbove[ArrayT]:
     """All items of the gallery whose score reaches a threshold, exactly, for each query (range search).
 
     Parameters
     ----------
     queries, gallery
-        As in `search`: the gallery may be prepared, or come in blocks.
+        As in `search`: the gallery may be prepared, come in blocks, or have ids.
     threshold
         The least score that is found. Scores are higher where items are more similar: of a distance it is negative,
         such as -0.5 for ``neg_sq_l2``. A pair whose score is NaN is never found.
@@ -126,6 +65,8 @@ def search_above(
     most
         How many pairs may be found in all, >= 1; they take 12 bytes each, 16 in float64. Where there are more it is an
         error, which comes before they are in memory.
+    allowed, exclude
+        As in `search`: the items that may be found, and those that a query may not find.
 
     Returns
     -------
@@ -153,14 +94,17 @@ def search_above(
     """
     owner = "search_above"
     threshold, most = checked_threshold(owner, threshold, most)
+    if is_searchable(gallery):
+        return gallery.search_above(queries, threshold, score, allowed=allowed, exclude=exclude, most=most)
     if in_blocks(gallery):
         record, blocks = named_for_blocks(score, queries, gallery)
         plans = BlockPlans(queries, record)
-        return listed(
-            owner, _of_blocks(plans, blocks, threshold), len(queries), most, plans.score, queries.dim, in_parts=True
-        )
+        findable = Findable.of(owner, allowed, exclude, len(queries), None)
+        found = _of_blocks(plans, blocks, threshold, findable)
+        return listed(owner, found, len(queries), most, plans.score, queries.dim, in_parts=True)
     planned = plan(queries, gallery, score, detach=True)
-    return listed(owner, pairs_above(planned, threshold), len(queries), most, planned.score, queries.dim)
+    findable = Findable.of(owner, allowed, exclude, len(queries), len(gallery))
+    return listed(owner, pairs_above(planned, threshold, findable), len(queries), most, planned.score, queries.dim)
 
 
 def checked_threshold(owner: str, threshold: float, most: int) -> tuple[float, int]:
@@ -184,23 +128,17 @@ def checked_number(owner: str, name: str, x: float) -> float:
 # -- pairs -------------------------------------------------------------------------------------------------------------
 
 
-def pairs_above(planned: Plan, threshold: float, rows: Ints | None = None) -> Iterator[Pairs]:
-    """The pairs of a plan that reach a threshold, all of a query together and best first; of some rows of the gallery,
-    ascending, where there are any.
+def pairs_above(planned: Plan, threshold: float, findable: Findable = ALL) -> Iterator[Pairs]:
+    """The pairs of a plan that reach a threshold, all of a query together and best first, of items that may be found.
 
     Pairs that are drawn are drawn by the numbers of their rows, so that all queries and items stay beside each other.
     """
-    of_some = rows is not None and not planned.pair.op.draws
-    narrowed = planned.of_rows(items=rows) if of_some else planned
+    rows = None if planned.pair.op.draws else findable.rows
+    narrowed = planned if rows is None else planned.of_rows(items=like(planned.inputs.mu2, rows))
     queries, size = len(narrowed.inputs.mu1), len(narrowed.inputs.mu2)
-    for of, items, scores in _searched(narrowed, np.arange(queries), max(min(FIRST, size), 1), threshold):
-        if rows is None:
-            yield of, items, scores
-        elif of_some:
-            yield of, like(items, rows[on_host(items)]), scores
-        else:
-            kept = np.flatnonzero(np.isin(on_host(items), rows))
-            yield of[kept], items[like(items, kept)], scores[like(scores, kept)]
+    for of, places, scores in _searched(narrowed, np.arange(queries), max(min(FIRST, size), 1), threshold):
+        items = places if rows is None else like(places, rows)[places]
+        yield (of, items, scores) if findable.is_all else findable.of_pairs((of, items, scores))
 
 
 def _searched(planned: Plan, rows: Ints, k: int, threshold: float) -> Iterator[Pairs]:
@@ -224,13 +162,16 @@ def _searched(planned: Plan, rows: Ints, k: int, threshold: float) -> Iterator[P
             yield from _searched(planned, some[more], min(TIMES * k, len(planned.inputs.mu2)), threshold)
 
 
-def _of_blocks(plans: BlockPlans, blocks: Iterable[Block], threshold: float) -> Iterator[Pairs]:
+def _of_blocks(plans: BlockPlans, blocks: Iterable[Block], threshold: float, findable: Findable) -> Iterator[Pairs]:
     """`pairs_above` of a gallery that passes block by block."""
     with each_block(plans.score.name, blocks) as read:
         for first_row, block in read:
-            planned = plans.of(first_row, plans.admitted(first_row, block))
+            planned, here = (
+                plans.of(first_row, plans.admitted(first_row, block)),
+                findable.within(first_row, len(block)),
+            )
             del block
-            for of, ids, scores in pairs_above(planned, threshold):
+            for of, ids, scores in pairs_above(planned, threshold, here):
                 yield of, plans.returned(ids) + first_row, plans.returned(scores)
             del planned
 
@@ -255,9 +196,4 @@ def listed(
     order = np.lexsort((on_host(ids), -on_host(scores), of)) if in_parts else np.argsort(of, kind="stable")
     offsets = np.append(0, np.bincount(of, minlength=queries).cumsum())
     found = RankingAbove(like(scores, offsets), ids[like(ids, order)], scores[like(scores, order)])
-    return _of_score(found, score, dim)
-
-
-def like(x: Array, values: np.ndarray[Any, Any]) -> Array:
-    """A numpy array of numbers as an array of x's kind and device."""
-    return sys.modules["torch"].from_numpy(values).to(x.device) if is_torch(x) else values
+    return above_of_score(found, score, dim)

@@ -11,18 +11,24 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from peaccel._utils.arrays import Array, ArrayT, Given, as_numpy, full, is_torch
+from peaccel._utils.exclusions import Exclusions
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_k
+from peaccel.distributions.checks import checked_candidates, checked_k
 from peaccel.retrieval.blocks import Block, BlockPlans, ListedRows, each_block, in_blocks, named_for_blocks
+from peaccel.retrieval.findable import ALL, Findable
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
 from peaccel.retrieval.ranking import Ranking, known_as, merge, of_score
+from peaccel.retrieval.searchable import Searchable, is_searchable
 from peaccel.scores import Score, named
+
+if TYPE_CHECKING:
+    from peaccel.fits.records import Threshold
 
 __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
 
@@ -114,7 +120,7 @@ def pairwise(
 
 def rescore(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Searchable | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     candidates: ArrayT | Given,
     score: str | Score | None = None,
 ) -> ArrayT:
@@ -124,7 +130,7 @@ def rescore(
     ----------
     queries, gallery
         Q and G items of one dim; queries are cast to the gallery's dtype. The gallery may come in blocks, as in
-        `search`.
+        `search`; a `FaissReranker`, `Gallery` or `ShardedGallery` has candidates under its ids.
     candidates
         Integers [Q, K]: rows of the gallery; -1 = none.
     score
@@ -152,6 +158,9 @@ def rescore(
     """
     if candidates is None:
         raise _without_candidates(score)
+    if is_searchable(gallery):
+        found: ArrayT = gallery.rescore(queries, candidates, score)
+        return found
     if in_blocks(gallery):
         return _rescore_blocks(queries, gallery, candidates, score)
     return plan(queries, gallery, score, detach=False, candidates=candidates).scores()
@@ -159,17 +168,20 @@ def rescore(
 
 def rerank(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Searchable,
     candidates: ArrayT | Given,
     k: int,
     score: str | Score | None = None,
+    *,
+    exclude: Given | Exclusions | None = None,
 ) -> Ranking[ArrayT]:
     """The best k candidates of each query.
 
     Parameters
     ----------
     queries, gallery
-        Q and G items of one dim; queries are cast to the gallery's dtype.
+        Q and G items of one dim; queries are cast to the gallery's dtype. A `FaissReranker`, `Gallery` or
+        `ShardedGallery` has candidates and results under its ids.
     candidates
         Integers [Q, K]: rows of the gallery; -1 = none.
     k
@@ -177,6 +189,8 @@ def rerank(
     score
         A name, ``"name:param=number"`` or a `Score`; higher = more similar. By default that of a prepared gallery,
         cosine of points, and else mls.
+    exclude
+        As in `search`: candidates that a query may not find count as none.
 
     Returns
     -------
@@ -202,6 +216,13 @@ def rerank(
     """
     if candidates is None:
         raise _without_candidates(score)
+    if is_searchable(gallery):
+        return gallery.rerank(queries, candidates, k, score, exclude=exclude)
+    if exclude is not None:
+        owner = named(score, queries, gallery).name
+        excluded = Findable.of(owner, None, exclude, len(queries), len(gallery)).excluded
+        assert excluded is not None
+        candidates = excluded.masked(checked_candidates(owner, queries, candidates))
     planned = plan(queries, gallery, score, detach=True, candidates=candidates)
     scores, ids = planned.best(planned.candidates, checked_k(planned.score.name, k))
     found = Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids))
@@ -221,11 +242,14 @@ def _looked_up(rows: Array, positions: Array) -> Array:
 
 def search(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Searchable | Iterable[Distribution[ArrayT] | Prepared[ArrayT]],
     k: int,
     score: str | Score | None = None,
     *,
     prune: Literal["auto", "never", "always"] = "auto",
+    allowed: Given | None = None,
+    exclude: Given | Exclusions | None = None,
+    accept: Threshold | None = None,
 ) -> Ranking[ArrayT]:
     """The exact best k of the whole gallery for each query, without a Q x G matrix.
 
@@ -238,7 +262,8 @@ def search(
         through once for all queries; a thread asks for the next block while one is scored, so that two are in memory.
         Ids and scores equal a search of the whole, to the last bit; blocks of some ten thousand rows cost least. Of
         tensors each block is searched on its device, to which queries are copied, and may be prepared: a list of
-        prepared shards, one on each GPU, is searched by all of them at once.
+        prepared shards, one on each GPU, is searched by all of them at once. A `FaissReranker`, `Gallery` or
+        `ShardedGallery` is searched exactly, under its ids.
     k
         How many to return, >= 1; more than G pads.
     score
@@ -250,6 +275,16 @@ def search(
         Scores of one inner product rule items out by 8-bit integers, of a prepared gallery or for 64 queries and more;
         "auto": as long as that saves time; "never": not at all. On a GPU these scores are bounded, of float32 galleries
         and halves: "always", and with "auto" from 4,096 rows on.
+    allowed
+        The items that may be found by all queries: their rows, those that the gallery lacks find nothing, or a bool for
+        each item. The allowed rows are copied for the call.
+    exclude
+        The items that each query may not find: rows [Q], such as its own where queries are a part of the gallery;
+        [Q, E] padded with -1; a list of Q arrays; or what `exclude_same` makes of columns. Rows that the gallery lacks
+        exclude nothing.
+    accept
+        A threshold of the score, such as that of `learn_then_test`: answers below it are left out. One of a class
+        margin is applied afterwards, ``accept.select(ranking, labels=labels)``.
 
     Returns
     -------
@@ -262,7 +297,8 @@ def search(
         Not distributions, a pair of kinds that the score lacks, numpy beside torch.
     ValueError
         Different dims or devices; an unknown score; k below 1 or not an integer; an unknown ``prune``; no blocks, or
-        one that is not like the first. What the iterable itself raises is passed on.
+        one that is not like the first; ``allowed`` or ``exclude`` of other shapes or dtypes; ``accept`` of another
+        score. What the iterable itself raises is passed on.
 
     Examples
     --------
@@ -273,22 +309,40 @@ def search(
     [[0, 2], [1, 2]]
     >>> ranking.scores.round(3).tolist()
     [[-0.228, -1.545], [-0.228, -1.945]]
+
+    The queries are the first two rows of the gallery, and each is to find others:
+
+    >>> pe.search(queries, gallery, k=2, score="mls", exclude=[0, 1]).ids.tolist()
+    [[2, 1], [2, 0]]
     """
+    if is_searchable(gallery):
+        return gallery.search(queries, k, score, shortlist=None, allowed=allowed, exclude=exclude, accept=accept)
     if in_blocks(gallery):
-        return _search_blocks(queries, gallery, k, score, prune)
+        return _search_blocks(queries, gallery, k, score, prune, allowed, exclude, accept)
     planned = plan(queries, gallery, score, detach=True)
     if prune not in PRUNE:
         raise _unknown_prune(planned.score, prune)
-    return _searched(planned, queries.dim, checked_k(planned.score.name, k), prune)
+    k = checked_k(planned.score.name, k)
+    _check_accept(accept, planned.score, k, queries)
+    findable = ALL
+    if not (allowed is None and exclude is None):
+        findable = Findable.of(planned.score.name, allowed, exclude, len(queries), len(gallery))
+    found = _searched(planned, queries.dim, k, prune, findable)
+    return found if accept is None else accept.select(found)
+
+
+def _check_accept(accept: Threshold | None, score: Score, k: int, queries: Distribution) -> None:
+    if accept is not None:
+        accept.check("accept", score, k, dim=queries.dim)
 
 
 def _unknown_prune(score: Score, prune: str) -> ValueError:
     return ValueError(f"{score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
 
 
-def _searched(planned: Plan, dim: int, k: int, prune: str) -> Ranking:
-    """The best k of all rows."""
-    scores, ids, scored = planned.best_of_all(k, prune)
+def _searched(planned: Plan, dim: int, k: int, prune: str, findable: Findable) -> Ranking:
+    """The best k of the rows that may be found."""
+    scores, ids, scored = findable.best(planned, k, prune)
     ranking = of_score(Ranking(scores, ids), planned.score, dim=dim, gallery_size=len(planned.inputs.mu2))
     if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
@@ -299,7 +353,14 @@ def _searched(planned: Plan, dim: int, k: int, prune: str) -> Ranking:
 
 
 def _search_blocks(
-    queries: Distribution, blocks: Iterable[Block], k: int, score: str | Score | None, prune: str
+    queries: Distribution,
+    blocks: Iterable[Block],
+    k: int,
+    score: str | Score | None,
+    prune: str,
+    allowed: Given | None,
+    exclude: Given | Exclusions | None,
+    accept: Threshold | None,
 ) -> Ranking:
     """`search` of a gallery that passes block by block."""
     record, blocks = named_for_blocks(score, queries, blocks)
@@ -307,13 +368,15 @@ def _search_blocks(
     k = checked_k(plans.score.name, k)
     if prune not in PRUNE:
         raise _unknown_prune(plans.score, prune)
+    _check_accept(accept, plans.score, k, queries)
+    findable = Findable.of(plans.score.name, allowed, exclude, len(queries), None)
     best: Ranking | None = None
     size, scored = 0, 0.0
     with each_block(plans.score.name, blocks) as read:
         for first_row, block in read:
             added = len(block)
-            planned = plans.of(first_row, plans.admitted(first_row, block))
-            found = _searched(planned, queries.dim, min(k, max(added, 1)), prune)
+            planned, here = plans.of(first_row, plans.admitted(first_row, block)), findable.within(first_row, added)
+            found = _searched(planned, queries.dim, min(k, max(added, 1)), prune, here)
             part = known_as(Ranking(*map(plans.returned, found)), found)
             del block
             best = merge([part], k, [first_row]) if best is None else merge([best, part], k, [0, first_row])
@@ -321,7 +384,7 @@ def _search_blocks(
             scored += added * (math.nan if found.scored is None else found.scored)
     assert best is not None  # there is a first block
     best.scored = None if math.isnan(scored) else scored / max(size, 1)
-    return best
+    return best if accept is None else accept.select(best)
 
 
 def _rescore_blocks(

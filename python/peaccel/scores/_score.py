@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, is_torch, on_host
+from peaccel._utils.arrays import Array, is_torch, on_host, require_plain
 from peaccel._utils.seeds import SEEDS, as_integer, as_seed, is_source
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
@@ -149,6 +149,7 @@ class Score:
 
     def __call__(self, **params: Any) -> Score:
         for name, value in params.items():
+            require_plain(self.name, name, value)
             if name not in self.params:
                 raise ValueError(f"{self.name}: {unknown('parameter', name, self.params)}")
             if name in self.choices:

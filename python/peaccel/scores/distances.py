@@ -1,4 +1,4 @@
-"""Scores that compare positions: cosines and distances of means, and their expectations over draws."""
+"""Scores that compare positions: cosines, inner products and distances of means, and their expectations over draws."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from peaccel.scores._score import (
 __all__ = [
     "cosine",
     "expected_cosine",
+    "inner_product",
     "neg_csd",
     "neg_expected_sq_l2",
     "neg_sq_l2",
@@ -82,6 +83,25 @@ neg_sq_l2 = Score(
     [-1.8]
     """,
     every(KINDS, Pair(dot_scores.neg_sq_l2, location, location)),
+)
+
+inner_product = Score(
+    "inner_product",
+    """Inner product of the two means or directions.
+
+    ``mu1.mu2``: uncertainties do not enter, lengths do. An item that is longer than the query may score higher than the
+    query itself.
+
+    References
+    ----------
+    Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020, eq. 1.
+
+    Examples
+    --------
+    >>> pe.paired(pe.Point([[0.0, 2.0]]), pe.Normal([[0.6, 0.8]], var=[0.5]), "inner_product").round(3).tolist()
+    [1.6]
+    """,
+    every(KINDS, Pair(dot_scores.inner_product, location, location)),
 )
 
 _LENGTHS = {"normal_isotropic": resultant, "point": direction}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from peaccel._utils.atomic_files import aside
+from peaccel.train.resuming import check_unchanged
 
 __all__ = ["Checkpointer", "TrainingState", "check_shapes", "load_tensors", "save_weights"]
 
@@ -39,6 +40,8 @@ class TrainingState:
     """Epochs since the best one."""
     warnings: tuple[str, ...] = ()
     """Signs that the run fails, a sentence each."""
+    schedules: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of each stage's schedule by its name, which a run that goes on must have too; none of older versions."""
 
     @property
     def fresh(self) -> bool:
@@ -72,12 +75,12 @@ class Checkpointer:
         Parameters
         ----------
         new
-            Where the run stands without a state: its method and seed are those that the state must have.
+            Where the run stands without a state: its method, seed and schedules are those that the state must have.
 
         Raises
         ------
         ValueError
-            The file is no state, or of another method, seed, or other shapes.
+            The file is no state, or of another method, seed or schedule, or other shapes.
         """
         if self._folder is None or not (path := self._folder / "state.safetensors").exists():
             return new
@@ -89,6 +92,7 @@ class Checkpointer:
         if (found.method, found.seed) != (new.method, new.seed):
             of = f"method {found.method!r}, seed {found.seed}"
             raise ValueError(f"{path}: is of {of}, expected method {new.method!r}, seed {new.seed}")
+        check_unchanged(path, found.schedules, new.schedules)
         modules = {k[len("module.") :]: x for k, x in held.items() if k.startswith("module.")}
         check_shapes(path, self.everything, modules)
         self.everything.load_state_dict(modules)

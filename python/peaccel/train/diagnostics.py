@@ -40,7 +40,7 @@ def probe_rows(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([order[first[i] : first[i] + min(count[i], ITEMS)] for i in chosen] or [order[:ITEMS]])
 
 
-def signs(d: Distribution, labels: NDArray[np.int64]) -> dict[str, str]:
+def signs(d: Distribution, labels: NDArray[np.int64], head: bool = True) -> dict[str, str]:
     """Signs, in a model's outputs for some training items, that it does not learn.
 
     Parameters
@@ -49,6 +49,8 @@ def signs(d: Distribution, labels: NDArray[np.int64]) -> dict[str, str]:
         N distributions on the CPU.
     labels
         [N] int64.
+    head
+        Whether uncertainties have a head, of which advice is given.
 
     Returns
     -------
@@ -71,10 +73,10 @@ def signs(d: Distribution, labels: NDArray[np.int64]) -> dict[str, str]:
             f"the nearest neighbour of a training item is of its class in {100 * right.mean():.1f} % of cases, where "
             f"chance is {100 * chance.mean():.1f} %: nothing is learned; another learning rate may help"
         )
-    return found | _of_uncertainty(d)
+    return found | _of_uncertainty(d, "rate of the uncertainty head" if head else "learning rate")
 
 
-def _of_uncertainty(d: Distribution) -> dict[str, str]:
+def _of_uncertainty(d: Distribution, rate: str) -> dict[str, str]:
     name = d._names[-1]
     if name == "mu":
         return {}
@@ -85,15 +87,12 @@ def _of_uncertainty(d: Distribution) -> dict[str, str]:
     for bound, at in (("least", x <= x[0] * (1 + CLOSE)), ("greatest", x >= x[-1] * (1 - CLOSE))):
         if at.mean() > 0.5:
             found["bound"] = (
-                f"{name} of {100 * at.mean():.0f} % of the items is at its {bound} value, {x[at][0]:.3g}: a lower rate "
-                "of the uncertainty head, or a start nearer to what it should reach, may help"
+                f"{name} of {100 * at.mean():.0f} % of the items is at its {bound} value, {x[at][0]:.3g}: a lower "
+                f"{rate}, or a start nearer to what it should reach, may help"
             )
     low, high = np.quantile(x, (0.01, 0.99))
     if high > RANGE * max(low, 1e-300):
-        found["range"] = (
-            f"{name} ranges from {low:.2g} to {high:.2g}: a lower rate of the uncertainty head or a clipped gradient "
-            "may help"
-        )
+        found["range"] = f"{name} ranges from {low:.2g} to {high:.2g}: a lower {rate} or a clipped gradient may help"
     return found
 
 

@@ -39,6 +39,8 @@ class Retrieved(NamedTuple):
     """Recall@1 of rankings at random."""
     queries: int
     """How many were asked."""
+    by_query: dict[str, NDArray[Any]]
+    """Of each query its label, whether its best item is right, and its average precision at R."""
 
 
 @dataclass(frozen=True)
@@ -113,17 +115,28 @@ def map_at_r(d: Any, labels: NDArray[np.int64], score: Score) -> Retrieved:
     return _retrieve(d[query], labels[query], d[~query], labels[~query], score)
 
 
-def judge(method: Method, training: Training, score: Score, parts: Mapping[str, Items]) -> HeldOutMetrics:
-    """Judge queries against the gallery where there are such, else halves of the classes of the first of `JUDGED`."""
+def judge(
+    method: Method, training: Training, score: Score, parts: Mapping[str, Items]
+) -> tuple[HeldOutMetrics, dict[str, NDArray[Any]]]:
+    """Judge queries against the gallery where there are such, else halves of the classes of the first of `JUDGED`.
+
+    Returns also the numbers of each query.
+    """
     if "query" in parts and "gallery" in parts:
         query, gallery = parts["query"], parts["gallery"]
         d = embed(training.model, query.data)
         found = _retrieve(d, query.labels, embed(training.model, gallery.data), gallery.labels, score)
-        return HeldOutMetrics("query", **found._asdict(), uncertainty_and_severity=_with_severity(method, d, query))
+        return _judged("query", found, _with_severity(method, d, query))
     part = next(part for part in JUDGED if part in parts)
     items = parts[part]
     found = map_at_r(embed(training.model, items.data), items.labels, score)
-    return HeldOutMetrics(part, **found._asdict(), uncertainty_and_severity=None)
+    return _judged(part, found, None)
+
+
+def _judged(part: str, found: Retrieved, of_severity: float | None) -> tuple[HeldOutMetrics, dict[str, NDArray[Any]]]:
+    """The numbers of a part, and those of its queries."""
+    numbers = found.recall_at_1, found.map_at_r, found.chance, found.queries
+    return HeldOutMetrics(part, *numbers, of_severity), found.by_query
 
 
 class _Means(nn.Module):
@@ -139,7 +152,7 @@ class _Means(nn.Module):
 
 def evaluate_means(method: Method, parts: Mapping[str, Items]) -> HeldOutMetrics:
     """Judge the cosine of features as `judge` does a model that was trained on them."""
-    return judge(method, Training(_Means(parts["train"].covariates), nn.Identity(), ()), scores.get("cosine"), parts)
+    return judge(method, Training(_Means(parts["train"].covariates), nn.Identity(), ()), scores.get("cosine"), parts)[0]
 
 
 def _retrieve(
@@ -150,7 +163,15 @@ def _retrieve(
     chance = (
         np.bincount(gallery_labels, minlength=int(query_labels.max()) + 1)[query_labels] / len(gallery_labels)
     ).mean()
-    return Retrieved(metrics.recall_at_k(*found), metrics.map_at_r(*found), float(chance), len(query_labels))
+    right, precision = metrics.hit_at_k(*found), metrics.average_precision_at_r(*found)
+    by_query = {"labels": query_labels, "recall_at_1": right, "map_at_r": precision}
+    return Retrieved(_mean(right), _mean(precision), float(chance), len(query_labels), by_query)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """The mean over queries with a right item; NaN where there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _with_severity(method: Method, d: Any, items: Items) -> float | None:

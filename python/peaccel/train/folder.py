@@ -8,11 +8,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from peaccel._utils.atomic_files import check_output
-from peaccel._utils.python_files import is_file
+from peaccel._utils.python_files import is_file, is_function
 
 __all__ = ["check_folder", "check_named", "withdrawn"]
 
-WRITTEN = ("run.json", "log.jsonl", "state.safetensors", "best.safetensors", "model.safetensors", "result.json")
+WRITTEN = (
+    "run.json",
+    "log.jsonl",
+    "state.safetensors",
+    "best.safetensors",
+    "model.safetensors",
+    "result.json",
+    "queries.npz",
+)
 
 
 def check_folder(out: Path, resume: bool, inputs: Iterable[Path | None] = ()) -> None:
@@ -34,11 +42,11 @@ def check_folder(out: Path, resume: bool, inputs: Iterable[Path | None] = ()) ->
             check_output(path, None, [path for path in inputs if path is not None])
 
 
-def check_named(folder: Path, data: str) -> None:
-    """Refuse a reader in a Python file that run.json alone names, which must not run for that: ValueError."""
-    if is_file(data):
-        what = f"data is {data!r}, a file, which is not run because a run names it; name it yourself"
-        raise ValueError(f"{folder / 'run.json'}: {what}: --data {Path(data).name}")
+def check_named(folder: Path, option: str, name: str) -> None:
+    """Refuse a reader or an encoder in a Python file that run.json alone names, which must not run: ValueError."""
+    if is_file(name) or is_function(name):
+        what = f"{option} is {name!r}, a file, which is not run because a run names it; name it yourself"
+        raise ValueError(f"{folder / 'run.json'}: {what}: --{option} {Path(name).name}")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,7 +16,9 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
+from peaccel.heads import UncertaintyHead
 from peaccel.losses._batch import known_on_host, sent
 from peaccel.losses.base import NotFiniteError
 from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training, UpTo1024
@@ -28,7 +30,7 @@ from peaccel.train.interruption import DeferredInterrupt
 from peaccel.train.optim import optimizer_of, schedule_of
 from peaccel.train.progress import NullLogger, ProgressLogger
 
-__all__ = ["Options", "fit"]
+__all__ = ["Options", "fit", "learn", "statistics_kept"]
 
 STEPS, SECONDS = 32, 1.0
 """How many steps on a GPU are read together, or all of so long a time: who reads a loss waits for the device."""
@@ -71,7 +73,7 @@ def fit(
     options: Options = Options(),
     *,
     name: str = "",
-    folder: Path | None = None,
+    folder: PathLike | None = None,
     validate: Callable[[nn.Module], float] | None = None,
     logger: ProgressLogger = NullLogger(),
     accelerator: Accelerator | None = None,
@@ -92,6 +94,7 @@ def fit(
         The method's, so that its checkpoint is not taken for another one's.
     folder
         Receives state.safetensors after each epoch and at Ctrl-C, and best.safetensors where there is a validation.
+        Made if missing.
     validate
         A function from the model to a number, higher = better, called after each epoch. A stage ends with the weights
         of its best epoch.
@@ -108,8 +111,8 @@ def fit(
     Raises
     ------
     ValueError
-        Labels do not fit the data or leave a class empty; the folder's state is of another method, seed or shape;
-        a batch cannot be shared by the processes.
+        Labels do not fit the data or leave a class empty; the folder's state is of another method, seed, schedule or
+        shape, or it has one and options do not resume it; a batch cannot be shared by the processes.
     FloatingPointError
         A loss is not finite: the batch and the term are named, and the last good state is kept. On a GPU it is raised
         up to 31 steps or a second later, at the end of the epoch at the latest, and before anything is written.
@@ -136,17 +139,19 @@ def fit(
     _check_labels(labels, length(data))
     accelerator = accelerator or Accelerator(cpu=True)
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion}).to(accelerator.device)
+    folder = _made(folder, options.resume)
     checkpointer = Checkpointer(folder, everything, writes=accelerator.is_main_process)
-    progress = TrainingState(name, options.seed)
+    schedules = {stage.name: asdict(stage.schedule) for stage in training.stages}
+    progress = first = TrainingState(name, options.seed, schedules=schedules)
     if options.resume:
-        progress = checkpointer.resume(progress)
+        progress = replace(checkpointer.resume(first), schedules=schedules)
     threads = torch.get_num_threads()
     with DeferredInterrupt() as stopper:
         parts = training, options, checkpointer, validate, logger, accelerator, stopper, threads
         run = _Run(*parts, [*progress.warnings])
         try:
             for number in range(progress.stage, len(training.stages)):
-                here = progress if number == progress.stage else TrainingState(name, options.seed, stage=number)
+                here = progress if number == progress.stage else replace(first, stage=number)
                 run.carry_out(data, labels, here)
         finally:
             logger.close()
@@ -220,7 +225,7 @@ class _Run:
         accelerator.free_memory()
         self.checkpointer.back_to_best()
         if at.stage + 1 < len(self.training.stages):  # before the next one's best weights take the place of these
-            self._write(TrainingState(at.method, at.seed, stage=at.stage + 1), None, None)
+            self._write(TrainingState(at.method, at.seed, at.stage + 1, schedules=at.schedules), None, None)
 
     def _prepared(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, inputs: Data, batch_size: int
@@ -263,7 +268,7 @@ class _Run:
         learn(everything, trained)
         dealt = np.stack(list(balanced(labels, trained.schedule, np.random.default_rng(_seed(at, 0)))))
         once = dealt.ravel()[np.sort(np.unique(dealt, return_index=True)[1])]  # no item counts twice
-        with torch.no_grad(), _statistics_kept(everything):
+        with torch.no_grad(), statistics_kept(everything):
             stage.start(
                 _batch(items, rows, labels, there)
                 for rows, items in deliver(
@@ -323,9 +328,9 @@ class _Run:
         # By the statistics of these items, as a training step has them: running ones lag behind for many steps. What is
         # dropped here is drawn aside, so that training goes on as if nobody had looked.
         aside = torch.random.fork_rng([device] if device.type == "cuda" else [])
-        with torch.no_grad(), _statistics_kept(everything), aside:
+        with torch.no_grad(), statistics_kept(everything), aside:
             d = self.training.model(move(take(data, torch.from_numpy(rows)), device))
-        found = found | (signs(d.to("cpu"), labels[rows]) if isinstance(d, Distribution) else {})
+        found = found | (signs(d.to("cpu"), labels[rows], _has_head(stage)) if isinstance(d, Distribution) else {})
         for about, sentence in found.items():
             if about not in warned:
                 self.warnings.append(f"{stage.name}, epoch {at.epoch}: {sentence}")
@@ -365,7 +370,7 @@ def learn(everything: nn.Module, stage: Stage) -> None:
 
 
 @contextmanager
-def _statistics_kept(everything: nn.Module) -> Iterator[None]:
+def statistics_kept(everything: nn.Module) -> Iterator[None]:
     """Let batch normalisation in training mode leave its running averages as they are."""
     moving: list[Any] = [x for x in everything.modules() if x.training and getattr(x, "track_running_stats", False)]
     for norm in moving:
@@ -428,6 +433,23 @@ class _Report:
     def _not_finite(self, what: str, at: TrainingState, rows: NDArray[np.int64]) -> FloatingPointError:
         where = f"stage {self.stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {rows[:4].tolist()} ...)"
         return FloatingPointError(f"fit: {what} at {where}; the last epoch's state is kept")
+
+
+def _has_head(stage: Stage) -> bool:
+    """Whether a head of uncertainties learns in a stage."""
+    parts = (part for group in stage.groups for part in group.trains if isinstance(part, nn.Module))
+    return any(isinstance(module, UncertaintyHead) for part in parts for module in part.modules())
+
+
+def _made(folder: PathLike | None, resume: bool) -> Path | None:
+    """The folder of a run, which is made; one with a state is refused where that is not resumed."""
+    if folder is None:
+        return None
+    folder = Path(folder)
+    if not resume and (folder / "state.safetensors").exists():
+        raise ValueError(f"fit: folder is {folder}, which holds a state: Options(resume=True) goes on, or name another")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _check_labels(labels: NDArray[np.int64], items: int) -> None:

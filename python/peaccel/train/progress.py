@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from peaccel._utils.atomic_files import naming_errors, unlinked
+from peaccel._utils.atomic_files import PathLike, naming_errors, unlinked
 from peaccel._utils.progress_bar import ProgressBar, duration
 from peaccel.distributions import Distribution
 from peaccel.methods.method import Stage, Terms
@@ -74,8 +74,8 @@ class ConsoleLogger(ProgressLogger):
     (10, True)
     """
 
-    def __init__(self, folder: Path | None = None, description: str = "", tensorboard: bool = False) -> None:
-        self._file = None if folder is None else unlinked(folder / "log.jsonl")
+    def __init__(self, folder: PathLike | None = None, description: str = "", tensorboard: bool = False) -> None:
+        self._file = None if folder is None else unlinked(Path(folder) / "log.jsonl")
         self._description = description
         self._console = Console(stderr=True)
         self._bar: ProgressBar | None = None
@@ -116,7 +116,9 @@ class ConsoleLogger(ProgressLogger):
         if self._bar is not None:
             losses = "  ".join(f"{name} {total / self._count:.4g}" for name, total in self._sums.items())
             least = "about" if self._pauses else "at least"
-            text = f"{least} {duration(left)} left  {losses}  {self._items / seconds:.0f} items/s"
+            # Validation and searches after the last step are no steps.
+            ends = f"{least} {duration(left)} left" if self._steps < self._total else "judging the last epoch"
+            text = f"{ends}  {losses}  {self._items / seconds:.0f} items/s"
             self._bar.show(self._steps, text)
 
     def epoch_ends(
@@ -182,7 +184,7 @@ def spread(d: Distribution) -> tuple[str, float, float] | None:
     return name, float(per_item.mean()), float(np.log(np.maximum(per_item, 1e-300)).std())
 
 
-def _event_writer(folder: Path) -> Any:
+def _event_writer(folder: PathLike) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -13,6 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, Literal
 
+import msgspec
+import numpy as np
 import torch
 import tyro
 from accelerate import Accelerator
@@ -24,27 +26,28 @@ from peaccel._core import __version__
 from peaccel._utils import config
 from peaccel._utils.atomic_files import PathLike, aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
-from peaccel._utils.python_files import is_file
+from peaccel._utils.python_files import is_file, is_function
 from peaccel._utils.seeds import folded
-from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
+from peaccel.data import DIGITS, TRAINED, of_features
 from peaccel.heads import Covariates
 from peaccel.methods.method import Method, Training, UpTo1024
 from peaccel.scores import Score
 from peaccel.train import backbones
-from peaccel.train.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.train.batch_sampling import take
 from peaccel.train.checkpoint import Checkpointer, TrainingState, check_shapes, load_tensors, save_weights
 from peaccel.train.diagnostics import above_chance
 from peaccel.train.embedding import embed
+from peaccel.train.encoder import Encoder, check_backbone, encoder, in_place_of_backbone, input_of, shrunk
 from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_r, scored, validation_rows
-from peaccel.train.folder import check_folder, withdrawn
+from peaccel.train.folder import check_folder, check_named, withdrawn
 from peaccel.train.loop import Options, fit
+from peaccel.train.outline import outline
 from peaccel.train.progress import ConsoleLogger, NullLogger
 from peaccel.train.recipes import label, load_method, method_of
 from peaccel.train.resuming import check_unchanged, digest_of_file, digest_of_images, digest_of_items, remove_lines
-from peaccel.train.sources import Items, open_items
+from peaccel.train.sources import Items, list_parts, open_items, side_of
 
-__all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
+__all__ = ["Job", "Result", "Run", "Trained", "load", "resumed", "train", "versions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,7 @@ class Job(Options):
     """How a run is carried out, and where it goes."""
 
     out: Path = Path("runs/train")
-    """The folder that receives run.json, log.jsonl, checkpoints, model.safetensors and result.json."""
+    """The folder that receives run.json, log.jsonl, checkpoints, model.safetensors, result.json and queries.npz."""
     begin: Path | None = None
     """A model.safetensors or state.safetensors to start from: the backbone whole, and what else has the same names."""
     precision: Literal["no", "fp16", "bf16"] = "no"
@@ -66,10 +69,24 @@ class Job(Options):
     threads: UpTo1024 = 0
     """Threads of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
 
+    def __post_init__(self) -> None:
+        """Take paths as text too."""
+        for name in ("out", "begin", "root", "weights"):
+            if (path := getattr(self, name, None)) is not None:
+                object.__setattr__(self, name, Path(path))
+
 
 DATA = (
     f"{' or '.join(DIGITS)}, numbers composed of real scans that come inside packages; or, with --root, "
     f"{', '.join(name for name in TRAINED if name not in DIGITS)}, or the path of a Python file with a reader."
+)
+
+
+BACKBONE = (
+    f"{', '.join(backbones.OWN)}; any network of timm (python -c 'import timm; print(timm.list_models())'), such as "
+    "resnet18, densenet121 or vit_base_patch16_224; clip_image:MODEL of open_clip; or my_file.py:make, a function that "
+    "makes a module from images to features. auto is small_cnn for digits and for images of at most 128 pixels, none "
+    "for features, else resnet50."
 )
 
 
@@ -97,8 +114,10 @@ class Run(Job):
     """With mnist, digits8 and fashion, take few items, to see in seconds that everything runs."""
     skip_bad: bool = False
     """Leave out images that cannot be read: before the work each is decoded once, in some milliseconds."""
-    backbone: str = "auto"
-    """A backbone of peaccel or of timm; auto is a small network for digits, none for features, else resnet50."""
+    backbone: Annotated[str, tyro.conf.arg(help=BACKBONE)] = "auto"
+    image_size: Annotated[int, msgspec.Meta(ge=16, le=4096)] | None = None
+    """Side of the square images that the backbone takes, in pixels. None: the size that it was published with, or the
+    images' own where they are smaller."""
     weights: Path | None = None
     """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     pooling: Literal["own", "avg", "avg+max", "gem"] = "own"
@@ -202,16 +221,9 @@ def train(
     accelerator = Accelerator(cpu=run.device == "cpu", mixed_precision=run.precision)
     main = accelerator.is_main_process
     began = _began(name, run) if main else None
-    _check_backbone(run)
-    torch.manual_seed(folded(run.seed))
-    backbone, features = _backbone(run, of_features(run.data))
-    if parts is None:
-        expected = None if backbone is None else input_of(backbone)
-        parts = open_items(run.data, run.root, run.seed, expected, run.quick, skip_bad=run.skip_bad)
-    check_parts(run.data, parts)
-    items = parts["train"]
-    if backbone is None:
-        backbone, features = _in_place_of_backbone(items)
+    check_backbone(run)
+    made, backbone, parts = _opened(run, parts)
+    features, items = made.features, parts["train"]
     if getattr(settings, "mean", None) == "given":  # then there is no other width to be recorded
         settings = replace(settings, dim=features - items.covariates)
     classes = int(items.labels.max()) + 1
@@ -219,7 +231,8 @@ def train(
     everything = _everything(training)
     widths = {"features": features, "covariates": items.covariates, "on_features": of_features(run.data)}
     about = {"name": label(name), "method": method_of(name), "classes": classes, "items": len(items), **widths}
-    record = {**about, "sha256": _digests(parts, run) if main else {}}
+    kept = {"backbone": Path(made.name).name, "image_size": made.image_size}
+    record = {**about, **kept, "sha256": _digests(parts, run) if main else {}}
     if began is not None:
         _check_resumed(*began, record, settings, run, training, everything)
     if run.begin is not None:
@@ -230,6 +243,7 @@ def train(
         if main:
             record |= {"run": asdict(_anywhere(run)), "settings": asdict(settings)}
             _write(check_output(run.out / "run.json"), {**record, "command": command, "versions": versions()})
+            print(outline(name, run, made, training, parts, accelerator.device), file=sys.stderr)
         warnings = _fit(name, method, training, parts, run, accelerator)
     _agree(everything, accelerator)
     held = parts.get("validation", items)
@@ -238,17 +252,38 @@ def train(
         score = scored(method, training, d, held.labels)
         if main:
             save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
-        judged = judge(method, training, score, parts)
+        judged, by_query = judge(method, training, score, parts)
         reached = _validation(d, parts, score, judged, run)
     warnings += _signs_of_chance(judged)
     known: dict[str, Any] = {"method": name, "data": run.data, "seed": run.seed, "validation": reached}
     result = Result(**known, seconds=perf_counter() - start, warnings=warnings, **asdict(judged))
     if main:
         _write(run.out / "result.json", asdict(result))
+        with aside(run.out / "queries.npz", follow=False) as fresh:
+            np.savez(fresh, allow_pickle=False, **by_query)
     return result
 
 
-def load(folder: PathLike, method: PathLike | None = None) -> Trained:
+def _opened(run: Run, parts: dict[str, Items] | None) -> tuple[Encoder, nn.Module, dict[str, Items]]:
+    """The encoder, its module and the items that it takes; the images' size decides on an encoder without a name."""
+    torch.manual_seed(folded(run.seed))
+    named = None if run.backbone == "auto" else encoder(run, of_features(run.data))  # refused before data are opened
+    listed = list_parts(run.data, run.root) if parts is None else {}
+    side = side_of(listed)
+    made = named or encoder(run, of_features(run.data), side)
+    if run.image_size is None:
+        made = shrunk(made, side)
+    if parts is None:
+        expected = None if made.module is None else input_of(made.module)
+        parts = open_items(run.data, run.root, run.seed, expected, run.quick, skip_bad=run.skip_bad, listed=listed)
+    check_parts(run.data, parts)
+    if made.module is not None:
+        return made, made.module, parts
+    module, features = in_place_of_backbone(parts["train"])
+    return replace(made, features=features), module, parts
+
+
+def load(folder: PathLike, method: PathLike | None = None, backbone: str | None = None) -> Trained:
     """Read back what `train` wrote; no code runs that a file of the folder names.
 
     Parameters
@@ -257,13 +292,16 @@ def load(folder: PathLike, method: PathLike | None = None) -> Trained:
         With run.json and model.safetensors.
     method
         The Python file of the method, needed where the run is of one: it is run.
+    backbone
+        The Python file and the function of the encoder, such as "my_file.py:make", needed where the run has one.
 
     Raises
     ------
     FileNotFoundError
         One of the files is missing.
     ValueError
-        They do not fit each other; the run is of a method in a file, and `method` is None, or the other way round.
+        They do not fit each other; the run is of a method or an encoder in a file, and `method` or `backbone` is None,
+        or the other way round.
 
     Examples
     --------
@@ -283,6 +321,7 @@ def load(folder: PathLike, method: PathLike | None = None) -> Trained:
     """
     folder = Path(folder)
     record, made_by, settings, run = _recorded(folder, file=None if method is None else str(method))
+    run = _with_encoder(folder, run, backbone)
     path = folder / "model.safetensors"
     about, held = load_tensors(path)
     parts = record, made_by, settings, run
@@ -311,7 +350,10 @@ def _built(folder: Path, record: Mapping[str, Any], method: Method, settings: An
             raise ValueError(f"{path}: on_features is missing; {what}")
         on_features = of_features(run.data)
     try:
-        backbone, features = _backbone(replace(run, weights=None), on_features)
+        chosen = {name: record[name] for name in ("backbone", "image_size") if name in record}
+        chosen["backbone"] = run.backbone if is_function(run.backbone) else record.get("backbone", run.backbone)
+        made = encoder(replace(run, weights=None, **chosen), on_features)
+        backbone, features = made.module, made.features
         if backbone is None:
             backbone, features = (Covariates(covariates) if covariates else nn.Identity()), record["features"]
         return method.build(backbone, features, record["classes"], settings), features
@@ -319,6 +361,15 @@ def _built(folder: Path, record: Mapping[str, Any], method: Method, settings: An
         if "meta tensor" in str(error):
             raise
         raise ValueError(f"{path}: makes no model ({str(error).partition(chr(10))[0]})") from None
+
+
+def _with_encoder(folder: Path, run: Run, backbone: str | None) -> Run:
+    """The run with the encoder that the caller names, where it has one of a file: the file in run.json is not run."""
+    if is_function(run.backbone) and backbone is None:
+        check_named(folder, "backbone", run.backbone)
+    if ((named := is_function(backbone or "")) and not is_function(run.backbone)) or (backbone and not named):
+        raise ValueError(f"{folder / 'run.json'}: backbone is {run.backbone}, expected no other, got {backbone}")
+    return replace(run, backbone=backbone or run.backbone)
 
 
 def _everything(training: Training) -> nn.ModuleDict:
@@ -415,15 +466,17 @@ def _digests(parts: Mapping[str, Items], run: Run) -> dict[str, str | None]:
 def _anywhere(run: Run) -> Run:
     """The run as it is kept, whose paths lead to the same files from any folder."""
     places = {name: path.resolve() for name in ("out", "root", "begin", "weights") if (path := getattr(run, name))}
-    data = str(Path(run.data).resolve()) if run.data.endswith(".py") else run.data
-    return replace(run, data=data, resume=False, **places)
+    data = str(Path(run.data).resolve()) if is_file(run.data) else run.data
+    backbone = str(Path(run.backbone).resolve()) if is_function(run.backbone) else run.backbone
+    return replace(run, data=data, backbone=backbone, resume=False, **places)
 
 
 def _deciding(run: Run) -> dict[str, Any]:
     """Values of a run that decide what is trained; files may move, and `_digests` tell what is in them."""
     files = {"out", "root", "begin", "weights"}
     free = {*files, "resume", "workers", "device", "threads", "tensorboard", "strict", "skip_bad"}
-    return {name: x for name, x in asdict(replace(run, data=Path(run.data).name)).items() if name not in free}
+    there = replace(run, data=Path(run.data).name, backbone=Path(run.backbone).name)
+    return {name: x for name, x in asdict(there).items() if name not in free}
 
 
 def _fit(
@@ -474,45 +527,6 @@ def _validation(d: Any, parts: Mapping[str, Items], score: Score, judged: HeldOu
     if judged.part == "validation" and len(rows) == len(labels):
         return judged.map_at_r
     return map_at_r(tuple(x[rows] for x in d) if isinstance(d, tuple) else d[rows], labels[rows], score).map_at_r
-
-
-def _check_backbone(run: Run) -> None:
-    """Refuse options of a backbone where there is none, or the small network, which takes none."""
-    features = of_features(run.data)
-    if run.backbone != "auto" or not (features or run.data in COMPOSED):
-        return
-    for name in ("weights", "pooling", "frozen_bn", "dropout"):
-        if (value := getattr(run, name)) != getattr(Run, name):
-            what = "but features need no backbone" if features else "which auto does not take: name a backbone"
-            raise ValueError(f"data {run.data}: {name} is {value}, {what}")
-
-
-def _backbone(run: Run, on_features: bool) -> tuple[nn.Module | None, int]:
-    """The backbone and the width of its features; None where the data are features."""
-    name = run.backbone
-    if name == "auto":
-        if run.data in COMPOSED:
-            return small_cnn(), FEATURES
-        if on_features:
-            return None, 0
-        name = "resnet50"
-    made = backbones.create(
-        name, weights=run.weights, pooling=run.pooling, frozen_bn=run.frozen_bn, dropout=run.dropout
-    )
-    return made, made.features
-
-
-def input_of(model: nn.Module) -> Any:
-    """The input that a model's backbone expects; None where it expects none in particular."""
-    return next((part.input for part in model.modules() if isinstance(part, backbones.Backbone)), None)
-
-
-def _in_place_of_backbone(items: Items) -> tuple[nn.Module, int]:
-    """A module in place of the backbone where the data are features, and their width."""
-    first = items.data[0] if isinstance(items.data, tuple) else items.data
-    assert isinstance(first, torch.Tensor)
-    module = Covariates(items.covariates).fit(first) if items.covariates else nn.Identity()
-    return module, int(first.shape[1])
 
 
 def _check_items(name: str, data: str, model: nn.Module, items: Items) -> None:

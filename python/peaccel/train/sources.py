@@ -22,11 +22,20 @@ from peaccel._utils.progress_bar import ProgressBar
 from peaccel.data import CAPTIONED, COMPOSED, READERS, check_name, digits
 from peaccel.data.corruption import corrupted
 from peaccel.data.datasets import CaptionFeatures, Captions, Features, Images
-from peaccel.data.images import ImageRows, unreadable
+from peaccel.data.images import ImageRows, shorter_side, unreadable
 from peaccel.train.backbones import ImageInput
 from peaccel.train.batch_sampling import Data, length, take
 
-__all__ = ["Items", "digits_settings", "of_digits", "of_features", "open_captions", "open_items"]
+__all__ = [
+    "Items",
+    "digits_settings",
+    "list_parts",
+    "of_digits",
+    "of_features",
+    "open_captions",
+    "open_items",
+    "side_of",
+]
 
 T = TypeVar("T")
 
@@ -80,6 +89,7 @@ def open_items(
     quick: bool = False,
     only: Collection[str] = PARTS,
     skip_bad: bool = False,
+    listed: Mapping[str, Any] | None = None,
 ) -> dict[str, Items]:
     """Open a data set.
 
@@ -99,6 +109,8 @@ def open_items(
         The parts that are opened, as far as they are there.
     skip_bad
         Whether to leave out images that cannot be read, rather than to refuse them.
+    listed
+        The result of `list_parts`, if that was called before.
 
     Returns
     -------
@@ -112,13 +124,34 @@ def open_items(
     FileNotFoundError
         A list of the data set is missing.
     """
-    check_name(name, root, (*COMPOSED, *READERS))
+    if listed is None:
+        listed = list_parts(name, root)
     if name in COMPOSED:
         return _wanted(name, of_digits(name, digits_settings(quick), seed, root), only)
-    assert root is not None  # as was checked
-    found = _wanted(name, {part: x for part, x in data.read(name, root).items() if _labelled(x)}, only)
+    found = _wanted(name, listed, only)
     bad = _bad_images(name, found.values(), skip_bad)
     return {part: _items(part, x, expected, bad) for part, x in found.items()}
+
+
+def list_parts(name: str, root: Path | None) -> dict[str, Any]:
+    """The labelled parts of a data set, as its reader gives them; none of numbers composed of digits.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError
+        As `open_items` does.
+    """
+    check_name(name, root, (*COMPOSED, *READERS))
+    if name in COMPOSED:
+        return {}
+    assert root is not None  # as was checked
+    return {part: x for part, x in data.read(name, root).items() if _labelled(x)}
+
+
+def side_of(listed: Mapping[str, Any]) -> int | None:
+    """The median of the shorter sides of images to train on, in pixels; None where the parts have no images."""
+    paths = getattr(listed.get("train"), "paths", ())
+    return shorter_side(paths) if paths else None
 
 
 def open_captions(
@@ -223,6 +256,9 @@ def _transforms(expected: ImageInput | None) -> tuple[Any, Any]:
     normalisation = transforms.Normalisation(expected.mean, expected.std)  # type: ignore[arg-type]
     side = expected.size[0]
     if side <= 128:
-        return transforms.face_transform(side), transforms.face_transform(side, flip=True)
+        return (
+            transforms.face_transform(side, normalisation=normalisation),
+            transforms.face_transform(side, flip=True, normalisation=normalisation),
+        )
     shorter = math.floor(side / expected.crop)  # as timm rounds
     return transforms.eval_transform(normalisation, shorter, side), transforms.train_transform(normalisation, side)

@@ -25,6 +25,7 @@ use super::sums::OffsetSums;
 use super::{at, DiagKernel};
 use crate::drivers::{self, Best, Inputs};
 use crate::error::Error;
+use crate::memory;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
@@ -36,7 +37,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagKernel<T, F>, share: f64, best: 
     if dim == 0 || queries < 6 {
         return drivers::search(score, best);
     }
-    let (order, frame) = ((0..last).collect::<Vec<_>>(), Frame::new(&score.inputs));
+    let (order, frame) = (memory::collected(0..last), Frame::new(&score.inputs));
     let group = drivers::segment(dim);
     drivers::search_by_shards(queries, gallery, 256, (group, usize::MAX), best, &|queries, places, floors, tops| {
         let (mut divergence, features) = Divergence::new(&score.inputs, &frame, share, queries.clone());

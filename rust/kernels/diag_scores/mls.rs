@@ -23,6 +23,7 @@ use super::sums::OffsetSums;
 use super::{at, rest, whole};
 use crate::drivers::{Inputs, Side};
 use crate::error::Error;
+use crate::memory;
 use crate::parallel;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
@@ -45,14 +46,10 @@ pub fn row_offsets<T: Float, F: Formula>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Vec<Offset>, Error> {
     let side = Side::Gallery;
-    let mut all = vec![Offset::default(); formula.offset_log_weight(side).map_or(0, |_| inputs.mu2.rows())];
-    parallel::for_each(
-        all.chunks_mut(1024).enumerate().collect(),
-        interrupted,
-        |(part, out): (usize, &mut [Offset])| {
-            dispatch(Sum { inputs, formula, side, rows: part * 1024..part * 1024 + out.len(), out });
-        },
-    )?;
+    let mut all = memory::filled(Offset::default(), formula.offset_log_weight(side).map_or(0, |_| inputs.mu2.rows()));
+    parallel::for_each(all.chunks_mut(1024).enumerate(), interrupted, |(part, out)| {
+        dispatch(Sum { inputs, formula, side, rows: part * 1024..part * 1024 + out.len(), out });
+    })?;
     Ok(all)
 }
 
@@ -78,7 +75,7 @@ impl<'a> EquivalentMls<'a> {
     /// The MLS for the queries `of`; `rows` are the offsets that [`row_offsets`] found.
     pub fn new<T: Float, F: Formula>(inputs: &Inputs<T>, formula: F, rows: &'a [Offset], of: Range<usize>) -> Self {
         let (first, dim, side) = (of.start, inputs.mu1.stored(), Side::Query);
-        let (mut means, mut vars) = (Vec::with_capacity(of.len() * dim), Vec::with_capacity(of.len() * dim));
+        let (mut means, mut vars) = (memory::room(of.len() * dim), memory::room(of.len() * dim));
         let (mut queries, mut moved) = (vec![Offset::default(); of.len()], false);
         if formula.offset_log_weight(side).is_some() {
             dispatch(Sum { inputs, formula, side, rows: of.clone(), out: &mut queries });

@@ -32,6 +32,7 @@ use super::scan::Scan;
 use super::sieve::{score_survivors, Pairs, ProductBound};
 use super::DiagKernel;
 use crate::drivers::{self, Best, Inputs, Prune};
+use crate::memory;
 use crate::simd::{ascending, dispatch, prefetch, Float};
 use crate::topk::TopK;
 use std::f64::consts::PI;
@@ -69,7 +70,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagKernel<T, F>, best: Best<T>) -> 
         }
         Prune::Always => true,
     };
-    let order = if pruned { by_variance(&score.inputs, (0..last).collect()) } else { (0..last).collect() };
+    let order = if pruned { by_variance(&score.inputs, 0..last) } else { memory::collected(0..last) };
     let group = drivers::segment(dim);
     drivers::search_by_shards(queries, gallery, QUERIES, (group, usize::MAX), best, &|queries, places, floors, tops| {
         let mls = EquivalentMls::new(&score.inputs, score.formula, &offset, queries.clone());
@@ -83,7 +84,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagKernel<T, F>, best: Best<T>) -> 
 }
 
 /// Sorts rows by the sums of their variances.
-fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
+fn by_variance<T: Float>(inputs: &Inputs<T>, rows: impl ExactSizeIterator<Item = u32>) -> Vec<u32> {
     let mut buffer = Vec::new();
     let mut key = |row: u32| {
         let mut sums = [T::default(); 16];
@@ -93,9 +94,9 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
         let sum: f32 = sums.iter().map(|sum| sum.to_f64() as f32).sum();
         u64::from(ascending(sum)) << 32 | u64::from(row)
     };
-    let mut keys: Vec<u64> = rows.into_iter().map(&mut key).collect();
+    let mut keys: Vec<u64> = memory::collected(rows.map(&mut key));
     keys.sort_unstable();
-    keys.into_iter().map(|key| key as u32).collect()
+    memory::collected(keys.into_iter().map(|key| key as u32))
 }
 
 /// The time that a search by the bound takes of that of a scan, where some share of the pairs is left. In units of what a pair takes
@@ -114,8 +115,8 @@ fn time_by_bound(dim: usize, queries: usize, left: f64) -> f64 {
 fn share_left<T: Float, F: Formula>(score: &DiagKernel<T, F>, offset: &[Offset], k: usize) -> f64 {
     let (inputs, (queries, seeds, rows)) = (&score.inputs, TRIAL);
     let (gallery, queries) = (inputs.mu2.rows(), 0..queries.min(inputs.mu1.rows()));
-    let sample = |count: usize| (0..count).map(|place| (place * (gallery / count)) as u32).collect::<Vec<_>>();
-    let seeds = sample(seeds.min(gallery));
+    let sample = |count: usize| (0..count).map(move |place| (place * (gallery / count)) as u32);
+    let seeds = memory::collected(sample(seeds.min(gallery)));
     let some = by_variance(inputs, sample((gallery * rows / BUCKET).clamp(rows, 32 * rows).min(gallery)));
     let floors = vec![f64::NEG_INFINITY; queries.len()];
     let mut tops = Vec::new();

@@ -3,6 +3,7 @@
 use super::formulas::Formula;
 use super::DiagKernel;
 use crate::drivers::{self, DynKernel, Rows};
+use crate::memory;
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::simd::{set_bits, Float, Simd, V};
 use crate::topk::TopK;
@@ -166,7 +167,7 @@ impl<T: Float, F: Formula> Epilogue<T> for BoundSieve<'_, '_, T, F> {
         }
         for place in set_bits(lanes).map(|lane| panel * T::LANES + lane) {
             if place < self.rows.len() {
-                self.pending[query].push(self.rows[place] as usize);
+                memory::push(&mut self.pending[query], self.rows[place] as usize);
             }
         }
         if self.pending[query].len() + T::LANES > drivers::BLOCK {

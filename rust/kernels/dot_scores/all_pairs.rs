@@ -14,6 +14,7 @@ use super::formulas::{Formula, Pair, PER_ITEM};
 use super::lengths::{has_lengths, in_range, of_pairs, scaled_norm, WriteScaled};
 use super::{sq_norms, DotKernel, Facing, Numbers, Values, NO_NUMBERS};
 use crate::drivers::{by_tiles, Tile, BLOCK};
+use crate::memory;
 use crate::panels::{self, RowTiles, Strip};
 use crate::rows::{convert, reduce, Square, DIFFERENCES};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
@@ -140,7 +141,7 @@ impl<T: Float, F: Formula> DotKernel<'_, T, F> {
             let rows: Vec<_> = queries.map(|i| self.inputs.mu1.row(i)).collect();
             tiles.fill(&rows);
         } else {
-            panels.resize(panels::padded::<T>(queries.len()) * self.inputs.mu1.stored(), T::default());
+            memory::resize(&mut panels, panels::padded::<T>(queries.len()) * self.inputs.mu1.stored(), T::default());
             panels::pack(&Matrix::Full(self.inputs.mu1), queries, &|row| row, &mut panels);
         }
         Buffers { tiles, panels }
@@ -159,7 +160,7 @@ impl<T: Float, F: Formula> DotKernel<'_, T, F> {
         let (mu2, n) = (&self.inputs.mu2, gallery.len());
         let mut pairs = AllPairs { score: self, first: (queries.start, gallery.start), n, norms, take };
         if queries.len() > FEW {
-            panels.resize(panels::padded::<T>(n) * mu2.stored(), T::default());
+            memory::resize(panels, panels::padded::<T>(n) * mu2.stored(), T::default());
             panels::pack(mu2, gallery, &|row| row, panels);
             return panels::strips(tiles, panels, n, &mut pairs);
         }

@@ -1,4 +1,4 @@
-//! The trait [`Formula`], which the maths of a score implements, and the simplest formulas: cosines and squared distances.
+//! The trait [`Formula`], which the maths of a score implements, and the simplest formulas: cosines, squared distances and inner products.
 
 use super::{facts, pair_function};
 use crate::kernels::pair_op::{pair_op, PairOp};
@@ -473,10 +473,42 @@ impl Formula for NegSqL2 {
     }
 }
 
+/// `mu1 . mu2 + b1 + b2`: the inner product, and a number of each item of any sign.
+#[derive(Clone, Copy)]
+pub struct InnerProduct;
+
+impl Formula for InnerProduct {
+    const DIFFERENCE: bool = false;
+    const NORMS: bool = false;
+    const SIGNED: bool = true;
+    const BY_SUM: bool = true;
+    const BY_X: bool = false;
+    #[inline(always)]
+    fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
+        pair.x + (pair.uncertainties.0 + pair.uncertainties.1)
+    }
+    const PLAIN: bool = true;
+    #[inline(always)]
+    fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
+        pair.x + (pair.uncertainties.0 + pair.uncertainties.1)
+    }
+    const PLAIN_PARTIALS: bool = true;
+    #[inline(always)]
+    fn plain_partials<S: Simd, T: Float>(&self, _pair: Pair<V<S, T>>) -> [V<S, T>; 2] {
+        [1.0.into(); 2]
+    }
+    #[inline(always)]
+    fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
+        let (own, most) = (query.uncertainty, group.uncertainties.1);
+        (-SPARE).mul_add(own.abs() + most.abs() + threshold.abs(), threshold - (own + most))
+    }
+}
+
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
 pub const KERNELS: &[PairOp] = &[
     pair_op!(facts::<Cosine>("cosine", "weight", "none"), |r| Cosine { shift: 0.0 }),
     pair_op!(facts::<Cosine>("shifted_cosine", "weight", "shift"), |r| Cosine { shift: r.shared(0) }),
     pair_op!(facts::<NegSqL2>("neg_sq_l2", "trace", "none"), |r| NegSqL2),
+    pair_op!(facts::<InnerProduct>("inner_product", "bias", "none"), |r| InnerProduct),
 ];

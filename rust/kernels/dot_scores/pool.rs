@@ -5,6 +5,7 @@ use super::lengths::in_range;
 use super::Pair;
 use crate::codes::Product;
 use crate::drivers::{DynKernel, Found, Rows};
+use crate::memory;
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 
@@ -68,6 +69,7 @@ impl<T: Float> Found for Pool<T> {
         self.threshold
     }
     fn merge_into(self, other: &mut Self) {
+        memory::reserve(&mut other.bounded, self.bounded.len());
         other.bounded.extend(self.bounded);
         self.top.drain_into(&mut other.top);
         other.threshold = other.threshold.max(self.threshold).max(lowered::<T>(other.top.threshold()));
@@ -84,7 +86,7 @@ impl<T: Float> Pool<T> {
 
     /// Adds a row of whose score nothing is known.
     pub fn keep(&mut self, row: usize) {
-        self.bounded.push(Bounded { least: f64::NEG_INFINITY, most: f64::NAN, row });
+        memory::push(&mut self.bounded, Bounded { least: f64::NEG_INFINITY, most: f64::NAN, row });
     }
 
     /// How many rows passed the second sieve.
@@ -195,7 +197,7 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
                 let range = T::from_f64(2.0 * (self.query.norm + row.norm)).to_f64();
                 let known = range < f64::INFINITY && !least[lane].is_nan();
                 let least = if known { least[lane] } else { f64::NEG_INFINITY };
-                bounded.push(Bounded { least, most: most[lane], row: row.row });
+                memory::push(bounded, Bounded { least, most: most[lane], row: row.row });
             }
         }
         passed.clear();

@@ -8,6 +8,7 @@ use super::all_pairs::near_of;
 use super::formulas::{Formula, Pair, PER_ITEM};
 use super::{sq_norms, DotKernel};
 use crate::drivers::{Tile, TileGradient, BLOCK};
+use crate::memory;
 use crate::panels::{add_weighted, pack_columns};
 use crate::rows::{self, Square, DIFFERENCES, OTHERS_FIRST, ROWS_FIRST};
 use crate::simd::{AllLanes, Float, Kernel, Simd, V};
@@ -46,7 +47,7 @@ impl<T: Float, F: Formula> DotKernel<'_, T, F> {
     pub fn norms_of(&self, tile: &Tile) -> (&[T], &[T]) {
         let [queries, gallery] = self.norms.get_or_init(|| {
             [Matrix::Full(self.inputs.mu1), self.inputs.mu2].map(|rows| {
-                let mut norms = vec![T::default(); rows.rows()];
+                let mut norms = memory::filled(T::default(), rows.rows());
                 sq_norms(&rows, 0..rows.rows(), &mut norms);
                 norms
             })
@@ -146,7 +147,7 @@ impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let AddPlainPartials { formula, uncertainties: [queries, gallery], whole, weights, x, sums } = self;
-        let zero = V::<S, T>::from(0.0);
+        let (zero, twice) = (V::<S, T>::from(0.0), if F::DIFFERENCE { 2.0 } else { 1.0 });
         let (n, mut of_gallery) = (weights.stored(), [[T::default(); BLOCK]; 2]);
         for (k, x) in x.iter_mut().enumerate().take(weights.rows()) {
             let (weights, own) = (weights.row(k), V::<S, T>::splat(queries[k]));
@@ -172,7 +173,7 @@ impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
                     let sum = V::<S, T>::load(&of_gallery[m][first..]) + added[m];
                     sum.store(&mut of_gallery[m][first..]);
                 }
-                (2.0 * by_x).store(&mut x[first..]);
+                (twice * by_x).store(&mut x[first..]);
             }
             (sums.query[0][k], sums.query[1][k]) = (of_query[0].sum().to_f64(), of_query[1].sum().to_f64());
         }

@@ -3,6 +3,7 @@
 use super::{ByItems, Comparison, Items};
 use crate::kernels::dot_scores::lengths::{in_range, product, Power};
 use crate::kernels::samplers::Normals;
+use crate::memory;
 use crate::rows::{self, reduce, OTHERS_FIRST, PRODUCTS, ROWS, ROWS_FIRST};
 use crate::simd::{Float, Simd};
 
@@ -25,7 +26,7 @@ fn directions<'a, T>(items: &[&'a Mean<T>]) -> Vec<&'a [T]> {
 /// The mean of the directions of draws [n, dim].
 #[inline(always)]
 fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
-    let mut mean = vec![T::default(); dim];
+    let mut mean = memory::filled(T::default(), dim);
     let share = 1.0 / (draws.len() / dim) as f64;
     for draw in draws.chunks_exact(dim) {
         let square = reduce::<S, T, PRODUCTS>(draw, draw);
@@ -59,12 +60,12 @@ fn by_far_draw<T: Float>(draw: &[T], square: f64, share: f64, by_mean: &[T]) -> 
     let power = Power::of(draw, square);
     let length = product((draw, power), (draw, power)).sqrt();
     if length == 0.0 {
-        return vec![T::default(); draw.len()];
+        return memory::filled(T::default(), draw.len());
     }
     let unit = |x: &T| power.times(x.to_f64()) / length;
     let along: f64 = draw.iter().zip(by_mean).map(|(x, y)| unit(x) * y.to_f64()).sum();
     let by_unit = |(x, y): (&T, &T)| share / length * (y.to_f64() - along * unit(x));
-    draw.iter().zip(by_mean).map(|pair| T::from_f64(power.times(by_unit(pair)))).collect()
+    memory::collected(draw.iter().zip(by_mean).map(|pair| T::from_f64(power.times(by_unit(pair)))))
 }
 
 /// The gradient with respect to draws, given that with respect to their mean direction; draws not stored are made again.
@@ -72,7 +73,7 @@ fn by_far_draw<T: Float>(draw: &[T], square: f64, share: f64, by_mean: &[T]) -> 
 fn by_draws<S: Simd, T: Normals>(dim: usize, item: &Mean<T>, draws: &dyn Fn() -> Vec<T>, by_mean: &[T]) -> Vec<T> {
     let again = if item.draws.is_empty() { draws() } else { Vec::new() };
     let draws = if item.draws.is_empty() { &again } else { &item.draws };
-    let mut out = Vec::with_capacity(draws.len());
+    let mut out = memory::room(draws.len());
     let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
     for draw in draws.chunks_exact(dim) {
         let square = reduce::<S, T, PRODUCTS>(draw, draw);

@@ -14,6 +14,7 @@
 
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
+use crate::memory;
 use crate::rows::{self, reduce, DIFFERENCES, OTHERS_FIRST, PRODUCTS, ROWS, ROWS_FIRST};
 use crate::simd::{dispatch, AllLanes, Float, Kernel, Simd, V};
 use crate::special::bessel;
@@ -123,7 +124,7 @@ impl<T: Normals> Kernel for Apart<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) -> (f64, f64) {
         let Apart(shape, draw) = self;
-        let mut x: Vec<T> = draw.iter().zip(&shape.stretch).map(|(&z, &k)| k * z).collect();
+        let mut x = memory::collected(draw.iter().zip(&shape.stretch).map(|(&z, &k)| k * z));
         let length = unit::<S, T>(&mut x).to_f64();
         (0.5 * shape.n * reduce::<S, T, DIFFERENCES>(&x, &shape.unit).to_f64(), length * length)
     }
@@ -147,11 +148,12 @@ impl Density<'_> {
     #[inline(always)]
     fn shape<S: Simd, T: Normals>(&self, mu: Vec<T>, kappa: &[T]) -> Shape<T> {
         let last = kappa.len() - 1;
-        let kappa: Vec<T> = (0..mu.len()).map(|d| kappa[d.min(last)]).collect();
-        let mut y: Vec<T> = kappa.iter().zip(&mu).map(|(&k, &m)| k * m).collect();
-        let stretch = if self.stretched { kappa.clone() } else { vec![T::from_f64(1.0); kappa.len()] };
-        let squares = stretch.iter().map(|&k| k * k).collect();
-        let stretched_y = stretch.iter().zip(&y).map(|(&k, &y)| k * y).collect();
+        let kappa = memory::collected((0..mu.len()).map(|d| kappa[d.min(last)]));
+        let mut y = memory::collected(kappa.iter().zip(&mu).map(|(&k, &m)| k * m));
+        let one = T::from_f64(1.0);
+        let stretch = memory::collected(kappa.iter().map(|&k| if self.stretched { k } else { one }));
+        let squares = memory::collected(stretch.iter().map(|&k| k * k));
+        let stretched_y = memory::collected(stretch.iter().zip(&y).map(|(&k, &y)| k * y));
         let n = unit::<S, T>(&mut y);
         let mut sum = AllLanes::<S, T>::zeros();
         for (first, part) in (0..).step_by(V::<S, T>::LANES).zip(kappa.chunks(V::<S, T>::LANES)) {
@@ -178,7 +180,7 @@ impl Density<'_> {
         for (j, class) in classes.iter().enumerate() {
             (n[j], logs[j]) = (class.n, class.logs);
         }
-        let empty = || vec![[0.0; ROWS]; z.len()];
+        let empty = || memory::filled([0.0; ROWS], z.len());
         let mut out = Densities { logs: empty(), cosines: empty(), squares: empty() };
         let half_power = 0.5 * self.factor.power_of_x(items.dim);
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
@@ -229,7 +231,9 @@ fn draws_of<'a, T>(
     items: &Items<'a, QueryDraws<T>, Shape<T>>,
     of: impl Fn(&'a QueryDraws<T>) -> &'a Vec<T>,
 ) -> Vec<&'a [T]> {
-    items.queries.iter().flat_map(|draws| of(draws).chunks_exact(items.dim)).collect()
+    let mut all = memory::room(items.queries.iter().map(|draws| of(draws).len() / items.dim).sum());
+    all.extend(items.queries.iter().flat_map(|draws| of(draws).chunks_exact(items.dim)));
+    all
 }
 
 /// Replaces logs by exp(log - top), top being the greatest log of a column (NaN if one is); returns the columns' tops and sums.
@@ -262,7 +266,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
 
     #[inline(always)]
     fn query<S: Simd>(&self, _: usize, draws: Vec<T>) -> QueryDraws<T> {
-        let squares = draws.iter().map(|&z| z * z).collect();
+        let squares = memory::collected(draws.iter().map(|&z| z * z));
         QueryDraws { z: draws, squares }
     }
 
@@ -367,7 +371,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     #[inline(always)]
     fn to_draws<S: Simd>(&self, _: usize, query: &QueryDraws<T>, _: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
         let (along, across) = by_query.split_at(query.z.len());
-        query.z.iter().zip(along).zip(across).map(|((&z, &along), &across)| along - z * across).collect()
+        memory::collected(query.z.iter().zip(along).zip(across).map(|((&z, &along), &across)| along - z * across))
     }
 
     #[inline(always)]
@@ -384,16 +388,14 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let by_unit = T::from_f64(resultant + if power > 0.0 { power / class.n } else { 0.0 });
         let ((along, rest), (last, zero)) = (by_class.split_at(dim), (by_kappa.len() - 1, T::default()));
         let (across, total) = (&rest[..dim], rest[dim]);
-        (0..dim)
-            .map(|d| {
-                let (kappa, mu, stretch) = (class.kappa[d], class.mu[d], class.stretch[d]);
-                let by_y = stretch * along[d] - total * by_unit * class.unit[d];
-                // The part of the gradient that goes through x = K z.
-                let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * across[d] } else { zero };
-                by_kappa[d.min(last)] = by_kappa[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
-                kappa * by_y
-            })
-            .collect()
+        memory::collected((0..dim).map(|d| {
+            let (kappa, mu, stretch) = (class.kappa[d], class.mu[d], class.stretch[d]);
+            let by_y = stretch * along[d] - total * by_unit * class.unit[d];
+            // The part of the gradient that goes through x = K z.
+            let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * across[d] } else { zero };
+            by_kappa[d.min(last)] = by_kappa[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
+            kappa * by_y
+        }))
     }
 }
 

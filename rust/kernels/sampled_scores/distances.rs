@@ -5,6 +5,7 @@
 
 use super::{slices, ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
+use crate::memory;
 use crate::rows::{self, DIFFERENCES, OTHERS_FIRST, ROWS, ROWS_FIRST};
 use crate::simd::{AllLanes, Float, Kernel, Simd, V};
 use crate::special::exp::exp;
@@ -88,7 +89,7 @@ impl<T: Float> Kernel for Distances<'_, '_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) -> Vec<f64> {
         let tile = self.0;
-        let mut out = vec![0.0; tile.queries.len() * tile.gallery.len()];
+        let mut out = memory::filled(0.0, tile.queries.len() * tile.gallery.len());
         for ((i, queries), (j, gallery)) in tile.tiles() {
             let mut square = [[T::default(); ROWS]; ROWS];
             rows::products::<T, DIFFERENCES>(queries, gallery, &mut square);
@@ -182,7 +183,7 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
         for group in DrawTile::all(items) {
             let (distances, (_, gallery)) = (S::call(Distances(&group)), group.size());
-            let (mut partials, size) = (vec![0.0; distances.len()], group.draws.0 * group.draws.1);
+            let (mut partials, size) = (memory::filled(0.0, distances.len()), group.draws.0 * group.draws.1);
             for (pair, (distances, partials)) in distances.chunks(size).zip(partials.chunks_mut(size)).enumerate() {
                 let weight = weights[group.first.0 + pair / gallery][group.first.1 + pair % gallery].to_f64();
                 if weight == 0.0 {
@@ -205,7 +206,7 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
 
     #[inline(always)]
     fn to_draws<S: Simd>(&self, _: usize, _: &Vec<T>, _: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
-        by_query.to_vec()
+        memory::collected(by_query.iter().copied())
     }
 
     #[inline(always)]
@@ -217,7 +218,7 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
         by_gallery: &[T],
         _: &mut [T],
     ) -> Vec<T> {
-        by_gallery.to_vec()
+        memory::collected(by_gallery.iter().copied())
     }
 }
 

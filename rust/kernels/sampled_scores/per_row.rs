@@ -1,5 +1,6 @@
 //! Values that are made once for each row of a side, for all pairs of a call.
 
+use crate::memory;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
@@ -36,13 +37,13 @@ impl<I> PerRow<I> {
     /// For `rows` rows, at most `most` of whose values are stored.
     pub fn new(rows: usize, most: usize) -> Self {
         let chunks = if most == 0 { 0 } else { rows.div_ceil(CHUNK) };
-        PerRow { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), left: AtomicUsize::new(most) }
+        PerRow { chunks: memory::collected((0..chunks).map(|_| OnceLock::new())), left: AtomicUsize::new(most) }
     }
 
     /// The value of a row; `make` must make the same one whenever it is called.
     pub fn get(&self, row: usize, make: impl FnOnce() -> I) -> Cached<'_, I> {
         let Some(chunk) = self.chunks.get(row / CHUNK) else { return Cached::Once(make()) };
-        let place = &chunk.get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect())[row % CHUNK];
+        let place = &chunk.get_or_init(|| memory::collected((0..CHUNK).map(|_| OnceLock::new())).into())[row % CHUNK];
         if let Some(item) = place.get() {
             return Cached::There(item);
         }

@@ -51,13 +51,13 @@ def test_features_are_exact_for_queries_of_the_references_variance(kinds, score,
 @pytest.mark.parametrize(
     ("kind", "score"),
     [
-        *((kind, "cosine") for kind in CLASSES),
+        *((kind, name) for kind in CLASSES for name in ("cosine", "inner_product")),
         *((kind, "neg_sq_l2") for kind in CLASSES),
         *((kind, "neg_expected_sq_l2") for kind in (*NORMALS, "vmf", "point")),
         *((kind, "expected_cosine") for kind in ("normal_isotropic", "vmf", "point")),
     ],
 )
-def test_distances_and_cosines_are_exact_for_every_query(kind, score):
+def test_scores_of_positions_are_exact_for_every_query(kind, score):
     queries, gallery = make(kind, 9, 6, 1), make(kind, 40, 6, 2)
     found = products(queries, gallery, score, pe.first_stage_reference(gallery, score))
     scores = pe.pairwise(queries, gallery, score)
@@ -65,6 +65,20 @@ def test_distances_and_cosines_are_exact_for_every_query(kind, score):
         spread = np.abs(scores - scores.mean(1, keepdims=True)).sum(1, keepdims=True)
         found, scores = found / np.abs(found).sum(1, keepdims=True), scores / spread
     same_up_to_a_constant_of_the_query(found, scores)
+
+
+def test_an_index_by_inner_product_is_the_first_stage_of_inner_products():
+    rng = np.random.default_rng(0)
+    mu = (rng.standard_normal((500, 8)) * rng.uniform(0.1, 3, (500, 1))).astype(np.float32)
+    queries, gallery = pe.Point(mu[:20]), pe.Point(mu)
+    index = faiss.IndexFlatIP(8)
+    index.add(mu)
+    exact = pe.search(queries, gallery, 5, "inner_product")
+    for reranker in (
+        pe.FaissReranker(index, gallery, score="inner_product"),
+        pe.FaissReranker.build(gallery, "Flat", score="inner_product", first_stage="surrogate"),
+    ):
+        assert_ranking(reranker.search(queries, 5, shortlist=5), (exact.scores, exact.ids))
 
 
 def test_a_far_centre_costs_no_digits():

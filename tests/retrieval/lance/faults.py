@@ -71,7 +71,7 @@ class Step:
         if self.name in ("add", "upsert"):
             getattr(gallery, self.name)(items(self.ids, [self.number] * len(self.ids)), self.ids)
         elif self.name == "remove":
-            gallery.remove(self.ids)
+            gallery.remove(self.ids, skip_missing=True)
         elif self.name == "build_index":
             gallery.build_index("Flat")
         else:

@@ -19,7 +19,7 @@ from items import make
 import peaccel as pe
 from peaccel._utils import atomic_files
 from peaccel._utils.atomic_files import temporary
-from peaccel.retrieval.lance import mapped_rows, version_rows
+from peaccel.retrieval.lance import commit_checksums, mapped_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
 
 Q, DIM = 5, 6
@@ -96,7 +96,9 @@ def test_a_gallery_answers_as_memory_does_after_every_change(tmp_path, kind, ids
     assert gallery.upsert(items[180:240], names[150:210]) == 30
     memory.put(items[180:240], names[150:210])
     memory.check()
-    assert gallery.remove(np.append(names[40:60], names[250:])) == 20
+    with pytest.raises(ValueError, match=rf"^Gallery.remove: ids hold {names[250]} in row 20, which no item has"):
+        gallery.remove(np.append(names[40:60], names[250:]))
+    assert gallery.remove(np.append(names[40:60], names[250:]), skip_missing=True) == 20
     for id in names[40:60].tolist():
         del memory.items[id]
     memory.check()
@@ -461,15 +463,27 @@ def test_verify_tells_a_damaged_file_from_a_damaged_fragment(gallery, tmp_path):
     path = tmp_path / "g.lance"
     gallery.build_index("Flat")
     damaged = flipped(derived_files(path), gallery.items[5])
-    flipped((path / "data").iterdir(), gallery.items[40])
+    columns = flipped((path / "data").iterdir(), gallery.items[40])
     index = path / "_peaccel" / "index-3" / "index.faiss"
     index.write_bytes(index.read_bytes()[:-1] + b"\xff")
     first, second, third = pe.Gallery.open(path).verify()
-    assert first == f"{damaged}: is damaged; it can be deleted, and is then made again of fragment 0"
-    assert second.startswith("fragment 1: column mu is not what it was in 1 rows when ")
+    assert first.startswith(f"{columns}: is not what was written for version 3; delete ")
+    assert second == f"{damaged}: is damaged; it can be deleted, and is then made again of fragment 0"
     assert third == f"{index.parent}: is damaged; build_index again"
     damaged.unlink()
-    assert pe.Gallery.open(path).verify() == [second, third]
+    assert pe.Gallery.open(path).verify() == [first, third]
+    (path / "_peaccel" / "commit-3.json").unlink()
+    assert pe.Gallery.open(path).verify()[0].startswith("fragment 1: column mu is not what it was in 1 rows when ")
+
+
+def test_files_of_columns_are_read_once_for_their_checksums(gallery, tmp_path, monkeypatch):
+    asked = []
+    sums = commit_checksums._sums
+    monkeypatch.setattr(commit_checksums, "_sums", lambda table, names: asked.extend(names) or sums(table, names))
+    gallery.remove([gallery.ids[0]])
+    assert asked and not any(name.startswith("data/") for name in asked)
+    assert pe.Gallery.open(tmp_path / "g.lance").verify() == []
+    assert sum(name.startswith("data/") for name in asked) == len(list((tmp_path / "g.lance" / "data").iterdir()))
 
 
 def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):

@@ -11,9 +11,10 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel._utils.arrays import ArrayT, KindT, device_of, on_host
+from peaccel._utils.arrays import Array, ArrayT, KindT, device_of, full, like, on_host
 from peaccel._utils.atomic_files import PathLike
-from peaccel._utils.ids import Ids, are_strings, checked_ids
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.ids import Ids, are_strings, checked_ids, none_like
 from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
@@ -25,10 +26,11 @@ from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
 from peaccel.retrieval.faiss.indexed_items import Indexed
 from peaccel.retrieval.faiss.items import RowsAndIds, StoredItems, StoredItemsOnGpu
 from peaccel.retrieval.faiss.vectors import FirstStage, Vectors, checked_features, first_vectors
-from peaccel.retrieval.plan import plan
+from peaccel.retrieval.findable import Findable
+from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.retrieval.ranking import Ranking, best_of_each_id, of_score
-from peaccel.retrieval.search_above import MOST, RankingAbove, checked_threshold, like, listed, pairs_above
+from peaccel.retrieval.ranking import Ranking, RankingAbove, best_of_each_id, of_score
+from peaccel.retrieval.search_above import MOST, checked_threshold, listed, pairs_above
 from peaccel.scores import Score, named
 
 __all__ = ["FaissReranker"]
@@ -244,10 +246,12 @@ class FaissReranker(Generic[ArrayT]):
         self,
         queries: Distribution[ArrayT],
         k: int,
+        score: str | Score | None = None,
         *,
-        shortlist: int = 100,
+        shortlist: int | None = 100,
         params: Any = None,
         allowed: ArrayLike | None = None,
+        exclude: ArrayLike | Exclusions | None = None,
         accept: Threshold | None = None,
     ) -> Ranking[ArrayT]:
         """The best k of the shortlist that the index proposes for each query.
@@ -258,9 +262,12 @@ class FaissReranker(Generic[ArrayT]):
             Q items that the score takes beside the gallery.
         k
             How many to return, >= 1; more than the shortlist pads.
+        score
+            The score that it was built for, or None; another one is refused.
         shortlist
             How many the index proposes, >= 1, of the items that are there: with an exact index the result is that of an
-            index without removed ones.
+            index without removed ones. It grows by the items that a query may not find. None: the index is not asked,
+            and the best are the exact ones.
         params
             FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through. None: the index
             looks at enough for the shortlist, whatever it is set to: a graph compares as many items and 64 at least, an
@@ -271,6 +278,8 @@ class FaissReranker(Generic[ArrayT]):
             list or a set, or a single one; or a bool for each of `ids`. The shortlist is then of these. In indexes that
             FAISS can select in: flat, HNSW, IVF, scalar quantizers, also below IDMap, a transform, or refined. Not in
             PQ without IVF, nor on a GPU.
+        exclude
+            The items that each query may not find, as in `pe.search`, by ids; those that no item has exclude nothing.
         accept
             What `learn_then_test` or `limit_false_matches` found for the score: answers below its threshold are left
             out. One of another score, or of pairs, is refused. One of a class margin takes the ids for classes where
@@ -298,36 +307,125 @@ class FaissReranker(Generic[ArrayT]):
         An index without selectors is asked for as many more as the share of the removed, then for twice as many, as
         long as a query has fewer than the shortlist.
         """
-        planned = plan(queries, self._prepared, self.score, detach=True)
+        planned = plan(queries, self._prepared, score or self.score, detach=True)
         if accept is not None:
             accept.check("accept", planned.score, k, dim=queries.dim)
-        k, shortlist = checked_k(self.score.name, k), checked_k(self.score.name, shortlist, "shortlist")
-        choice = self._indexed.choice(params, allowed)
-        proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice, k)
+        k, items = checked_k(self.score.name, k), self._items
+        owner, shared = "FaissReranker.search", items.share_ids
+        excluded = items.excluded(owner, exclude, len(queries))
+        if shortlist is None:
+            found = self._exact(planned, k, self._findable(owner, allowed, excluded))
+        else:
+            shortlist = checked_k(self.score.name, shortlist, "shortlist")
+            choice = self._indexed.choice(params, allowed)
+            vectors = self._vectors.query(queries)
+            proposed = self._indexed.proposed(vectors, shortlist, params, choice, k, excluded)
+            found = self._best(planned, proposed if excluded is None else excluded.masked(proposed), k)
+            if shortlist < k:  # also where all that are allowed were scored, and more could be returned
+                found.scores[:, shortlist:] = -np.inf
+                found.ids[:, shortlist:] = full((), none_like(found.ids), found.ids)
+        return found if accept is None else accept.select(found, labels=found.ids if shared else None)
+
+    def _best(self, planned: Plan, rows: Array, k: int) -> Ranking[ArrayT]:
+        """The best k of rows [Q, R] under their ids, each id once."""
         shared = self._items.share_ids
         try:
-            scores, rows = planned.best(proposed, max(k, proposed.shape[1]) if shared else k)
+            scores, rows = planned.best(rows, max(k, rows.shape[1]) if shared else k)
         except ValueError:
             size = len(self._items)
-            if (proposed >= size).any():
-                what = f"index returned id {proposed.max()}, gallery has {size} rows; pass its ids"
+            if (rows >= size).any():
+                what = f"index returned id {rows.max()}, gallery has {size} rows; pass its ids"
                 raise ValueError(f"FaissReranker: {what}") from None
             raise
-        if shortlist < k:  # also where all that are allowed were scored, and more could be returned
-            scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
         ids = self._items.ids_of_rows(rows)
-        found = best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids)
-        size = len(self._items) - self._items.removed
-        found = of_score(found, planned.score, dim=queries.dim, gallery_size=size)
-        return found if accept is None else accept.select(found, labels=found.ids if shared else None)
+        return self._known(best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids), planned)
+
+    def _known(self, found: Ranking[ArrayT], planned: Plan) -> Ranking[ArrayT]:
+        """The ranking, which knows what its scores are of."""
+        size, dim = len(self._items) - self._items.removed, self._prepared.dim
+        return of_score(found, planned.score, dim=dim, gallery_size=size)
+
+    def _exact(self, planned: Plan, k: int, findable: Findable) -> Ranking[ArrayT]:
+        """The best k of all rows that may be found."""
+        if not self._items.share_ids:
+            scores, rows, _ = findable.best(planned, k)
+            return self._known(Ranking(scores, self._items.ids_of_rows(rows)), planned)
+        rows = np.arange(len(self._items)) if findable.rows is None else findable.rows
+        every = np.tile(rows, (len(planned.inputs.mu1), 1))
+        return self._best(planned, every if findable.excluded is None else findable.excluded.masked(every), k)
+
+    def _findable(self, owner: str, allowed: ArrayLike | None, excluded: Exclusions | None) -> Findable:
+        """The rows that may be found: of allowed items that are there."""
+        items = self._items
+        if allowed is not None and not isinstance(items, StoredItems):
+            raise TypeError(f"{owner}: allowed must be None where the gallery is on a GPU")
+        rows = None
+        if isinstance(items, StoredItems) and (allowed is not None or items.removed):
+            rows = np.flatnonzero(items.live) if allowed is None else items.rows_allowed(owner, allowed)
+        return Findable(rows, excluded)
+
+    @_together
+    def rerank(
+        self,
+        queries: Distribution[ArrayT],
+        candidates: ArrayLike,
+        k: int,
+        score: str | Score | None = None,
+        *,
+        exclude: ArrayLike | Exclusions | None = None,
+    ) -> Ranking[ArrayT]:
+        """The best k of each query's candidates, ids [Q, K]; -1 or "" for none.
+
+        Parameters
+        ----------
+        queries, k, score, exclude
+            As in `search`.
+        candidates
+            [Q, K] ids of items that are there. Where items share an id, all of them are scored, and the best counts.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pe.rerank`; an id that no item has.
+        """
+        owner = "FaissReranker.rerank"
+        planned = plan(queries, self._prepared, score or self.score, detach=True)
+        excluded = self._items.excluded(owner, exclude, len(queries))
+        rows = self._items.rows_of_candidates(owner, candidates, len(queries))
+        return self._best(planned, rows if excluded is None else excluded.masked(rows), checked_k(self.score.name, k))
+
+    @_together
+    def rescore(self, queries: Distribution[ArrayT], candidates: ArrayLike, score: str | Score | None = None) -> ArrayT:
+        """Scores [Q, K] of each query with its candidates, ids [Q, K]; of -1 or "" the score is -inf.
+
+        Parameters
+        ----------
+        queries, score
+            As in `search`.
+        candidates
+            As in `rerank`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pe.rescore`; an id that no item has, or that several share.
+        """
+        owner = "FaissReranker.rescore"
+        if self._items.share_ids:
+            raise ValueError(f"{owner}: items share ids, expected one item an id, whose score it is")
+        rows = like(queries.mu, self._items.rows_of_candidates(owner, candidates, len(queries)))
+        scores: ArrayT = plan(queries, self._prepared, score or self.score, detach=False, candidates=rows).scores()
+        return scores
 
     @_together
     def search_above(
         self,
         queries: Distribution[ArrayT],
         threshold: float,
+        score: str | Score | None = None,
         *,
         allowed: ArrayLike | None = None,
+        exclude: ArrayLike | Exclusions | None = None,
         most: int = MOST,
     ) -> RankingAbove[ArrayT]:
         """All items whose score reaches a threshold, exactly, for each query.
@@ -337,7 +435,7 @@ class FaissReranker(Generic[ArrayT]):
 
         Parameters
         ----------
-        queries
+        queries, score, exclude
             As in `search`.
         threshold, most
             As in `pe.search_above`.
@@ -357,13 +455,9 @@ class FaissReranker(Generic[ArrayT]):
         """
         owner = "FaissReranker.search_above"
         threshold, most = checked_threshold(owner, threshold, most)
-        planned, items = plan(queries, self._prepared, self.score, detach=True), self._items
-        if allowed is not None and not isinstance(items, StoredItems):
-            raise TypeError(f"{owner}: allowed must be None where the gallery is on a GPU")
-        rows = None
-        if isinstance(items, StoredItems) and (allowed is not None or items.removed):
-            rows = np.flatnonzero(items.live) if allowed is None else items.rows_allowed(owner, allowed)
-        found = listed(owner, pairs_above(planned, threshold, rows), len(queries), most, planned.score, queries.dim)
+        planned, items = plan(queries, self._prepared, score or self.score, detach=True), self._items
+        findable = self._findable(owner, allowed, items.excluded(owner, exclude, len(queries)))
+        found = listed(owner, pairs_above(planned, threshold, findable), len(queries), most, planned.score, queries.dim)
         found = found.under(items.ids_of_rows(found.ids))
         return found.of_different_ids() if items.share_ids else found
 
@@ -536,13 +630,20 @@ class FaissReranker(Generic[ArrayT]):
         return new
 
     @_alone
-    def remove(self, ids: ArrayLike) -> None:
+    def remove(self, ids: ArrayLike, *, skip_missing: bool = False) -> int:
         """Remove items, so that they are not found any more; their memory is free after `compact`.
 
         Parameters
         ----------
         ids
             [N], all different, of items that are there.
+        skip_missing
+            Pass over ids that no item has, rather than refuse all.
+
+        Returns
+        -------
+        int
+            How many items were removed.
 
         Raises
         ------
@@ -550,16 +651,17 @@ class FaissReranker(Generic[ArrayT]):
             An index that was given with ids but cannot remove, as a graph cannot, nor an IDMap over IVF: FAISS would
             remove other items from it. IVF holds ids itself.
         ValueError
-            ids that are unknown or repeated, or of another kind than those that are there.
+            Ids that no item has, that are repeated, or of another kind. Nothing is removed then.
         """
         stored = self._indexed.changeable_items("remove")
         old = stored.checked_ids("FaissReranker.remove", ids)
-        rows = stored.known_rows("FaissReranker.remove", old)
+        rows = stored.rows_of_ids(old) if skip_missing else stored.known_rows("FaissReranker.remove", old)
         self._indexed.require_changeable("remove")
-        self._indexed.remove(stored, old, rows)
+        self._indexed.remove(stored, old[rows >= 0], rows[rows >= 0])
+        return int((rows >= 0).sum())
 
     @_alone
-    def upsert(self, items: Distribution[ArrayT], ids: ArrayLike) -> None:
+    def upsert(self, items: Distribution[ArrayT], ids: ArrayLike) -> int:
         """Put items in the place of those that have their ids, or add them where none has.
 
         What was replaced takes memory until `compact`, as what was removed does: call that now and then.
@@ -570,6 +672,11 @@ class FaissReranker(Generic[ArrayT]):
             As in `add`.
         ids
             [N], all different; where items go by the numbers of their rows, numbers of items that are there.
+
+        Returns
+        -------
+        int
+            How many items were added under new ids.
 
         Raises
         ------
@@ -588,6 +695,7 @@ class FaissReranker(Generic[ArrayT]):
         self._indexed.require_changeable("upsert")
         self._indexed.put(stored, items, checked, vectors, rows)
         self._changed()
+        return int((rows < 0).sum())
 
     @_alone
     def compact(self) -> None:

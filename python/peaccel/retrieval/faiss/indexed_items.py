@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, device_of
+from peaccel._utils.arrays import Array, device_of, full
+from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import Ids, are_strings, checked_ids
 from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
@@ -120,12 +121,33 @@ class Indexed:
             return AllowedItems(rows, faiss_index.row_selector(rows, len(self.items)))
         return AllowedItems(rows, faiss_index.id_selector(self.items.ids_of_rows(rows)))
 
-    def proposed(self, vectors: Array, shortlist: int, params: Any, choice: AllowedItems | None, ids: int = 1) -> Array:
+    def proposed(
+        self,
+        vectors: Array,
+        shortlist: int,
+        params: Any,
+        choice: AllowedItems | None,
+        ids: int = 1,
+        excluded: Exclusions | None = None,
+    ) -> Array:
         """The rows [Q, S] of items that may be found and that the index thinks best; -1 for none.
 
         Each query has as many of them as there are, up to the shortlist, as far as the index can find them. Where items
-        share ids, it has all items of the ids that are proposed, of so many ids at least.
+        share ids, it has all items of the ids that are proposed, of so many ids at least. The shortlist grows by the
+        items that a query may not find, which are among the rows.
         """
+        if excluded is not None:
+            found = []
+            for queries in excluded.by_count():
+                more = int(excluded.counts[queries].max(initial=0))
+                rows = self.proposed(vectors[queries], shortlist + more, params, choice, ids + more)
+                found.append((queries, rows))
+            if len(found) == 1:
+                return found[0][1]
+            every = full((len(vectors), max(rows.shape[1] for _, rows in found)), -1, found[0][1])
+            for queries, rows in found:
+                every[queries, : rows.shape[1]] = rows
+            return every
         rows = self._proposed(vectors, shortlist, params, choice)
         if not self.items.share_ids:
             return rows

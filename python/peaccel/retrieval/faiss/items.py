@@ -8,8 +8,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from peaccel._utils.arrays import Array, appended, as_numpy, device_of, dtype_name, is_torch
-from peaccel._utils.ids import LARGEST_ID, Ids, SortedIds, and_none, are_strings, checked_ids, dtype_like
-from peaccel._utils.labels import plain
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.ids import (
+    LARGEST_ID,
+    Ids,
+    SortedIds,
+    and_none,
+    are_strings,
+    candidate_ids,
+    checked_allowed,
+    checked_ids,
+    require_known,
+)
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import compute_dtype, converted, plural, require_distribution
 from peaccel.scores import Score
@@ -63,6 +73,12 @@ class RowsAndIds(Protocol):
 
     def ids_of_rows(self, rows: Array) -> Array:
         """The ids of rows: strings as a numpy array, whatever the rows are."""
+
+    def excluded(self, owner: str, exclude: Any, queries: int) -> Exclusions | None:
+        """The rows that queries may not find, by ids; those that no item has exclude nothing."""
+
+    def rows_of_candidates(self, owner: str, candidates: Array, queries: int) -> Array:
+        """The rows [Q, R] of candidates [Q, K], all of an id that items share; -1 for none."""
 
     def has(self, id: int | str) -> bool:
         """Whether an item that is there has this id."""
@@ -207,7 +223,7 @@ class StoredItems:
             raise ValueError(f"FaissReranker: index returned id {unknown}, which ids lacks")
         return self._all_rows(labels) if self.share_ids else rows
 
-    def _all_rows(self, labels: Ints) -> Ints:
+    def _all_rows(self, labels: Ids) -> Ints:
         """The rows [Q, R] of all items that have these ids [Q, S]; -1 after the last of a query."""
         ascending, places = self._ascending()
         assert places is not None
@@ -235,25 +251,29 @@ class StoredItems:
 
     def rows_allowed(self, owner: str, allowed: Array) -> Ints:
         """The rows, ascending, of items that are there and that ids, or a mask over `ids`, allow."""
-        chosen = np.atleast_1d(plain(owner, "allowed", allowed))
-        dtype = dtype_like(self._ids)
-        chosen = chosen if chosen.size or chosen.dtype == bool else chosen.astype(dtype)  # an empty list has no dtype
-        count = self._size - self.removed
-        kinds = "bU" if self.are_strings else "biu"
-        if chosen.ndim != 1 or chosen.dtype.kind not in kinds or (chosen.dtype == bool and len(chosen) != count):
-            got = f"shape {chosen.shape} and dtype {chosen.dtype}"
-            ids = "ids, strings," if self.are_strings else "integer ids,"
-            raise ValueError(f"{owner}: allowed has {got}, expected {ids} or a bool for each of {count} items")
-        if chosen.dtype == bool:
-            masked: Ints = np.flatnonzero(self.live)[chosen]
+        asked = checked_allowed(owner, allowed, self._size - self.removed, strings=self.are_strings)
+        if asked.dtype == bool:
+            masked: Ints = np.flatnonzero(self.live)[asked]
             return masked
-        asked: Ids = chosen if self.are_strings else chosen.astype(np.int64, copy=False)
         if self.named:  # those that follow each other are then looked up at places nearby: a third of the time
             asked = np.sort(asked)
         rows = self._all_rows(asked[None]) if self.share_ids else self.rows_of_ids(asked)
         found = np.zeros(self._size, bool)
         found[rows[rows >= 0]] = True
         return np.flatnonzero(found)
+
+    def excluded(self, owner: str, exclude: Any, queries: int) -> Exclusions | None:
+        excluded = Exclusions.checked(owner, exclude, queries)
+        if excluded is None:
+            return None
+        excluded.require_like(owner, self.table)
+        return excluded.located(lambda ids: self._all_rows(ids[:, None]) if self.share_ids else self.rows_of_ids(ids))
+
+    def rows_of_candidates(self, owner: str, candidates: Array, queries: int) -> Ints:
+        asked = candidate_ids(owner, candidates, queries, self._ids)
+        rows = self.rows_of_ids(asked)
+        require_known(owner, asked, rows >= 0)
+        return self._all_rows(asked) if self.share_ids else rows
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -351,7 +371,10 @@ class StoredItemsOnGpu:
         return self._ids is not None
 
     def rows_of_labels(self, labels: Array) -> Array:
-        if self.by_row or self._ids is None or not len(self):
+        return labels if self.by_row else self._rows_of_ids(labels)
+
+    def _rows_of_ids(self, labels: Array) -> Array:
+        if self._ids is None or not len(self):
             return labels
         torch: Any = sys.modules["torch"]
         near = torch.searchsorted(self._ascending, labels).clamp(max=len(self) - 1)
@@ -361,6 +384,16 @@ class StoredItemsOnGpu:
     def ids_of_rows(self, rows: Array) -> Array:
         """The ids of rows; -1 also where there is no such row."""
         return rows if self._ids is None else self._ids[rows.clamp(max=len(self))]
+
+    def excluded(self, owner: str, exclude: Any, queries: int) -> Exclusions | None:
+        excluded = Exclusions.checked(owner, exclude, queries)
+        if excluded is None:
+            return None
+        excluded.require_like(owner, self.ids if self.named else None)
+        return excluded.among(SortedIds.of(self.ids))
+
+    def rows_of_candidates(self, owner: str, candidates: Array, queries: int) -> Array:
+        return self._rows_of_ids(candidates)
 
     def has(self, id: int | str) -> bool:
         return not isinstance(id, str) and bool((self.ids == id).any())

@@ -70,7 +70,7 @@ def _from_first(levels: Double) -> Double:
     return np.vstack([levels[1:] - levels[0], levels[:1]]).T
 
 
-# -- distances: no uncertainty of the query changes the ranking --------------------------------------------------------
+# -- positions: no uncertainty of the query changes the ranking --------------------------------------------------------
 
 
 def _means(mu: Double, uncertainty: Double, typical: Typical) -> Double:
@@ -81,6 +81,10 @@ def _cosine(mu: Double, length: Double, typical: Typical) -> Double:
     norm = np.linalg.norm(mu, axis=1, keepdims=True)
     direction = length * mu / np.where(norm > 0, norm, 1)
     return np.hstack([direction, (direction @ typical.centre)[:, None]])
+
+
+def _inner_product(mu: Double, bias: Double, typical: Typical) -> Double:
+    return np.hstack([mu, (mu @ typical.centre)[:, None] + bias])
 
 
 def _neg_sq_l2(mu: Double, trace: Double, typical: Typical) -> Double:
@@ -191,6 +195,7 @@ def _vmf_gallery(mu: Double, kappa: Double, typical: Typical) -> Double:
 
 EXPANSIONS = {
     "cosine": Expansion(_means, _cosine),
+    "inner_product": Expansion(_means, _inner_product),
     "neg_sq_l2": Expansion(_means, _neg_sq_l2),
     "mls_isotropic": Expansion(_mls_query, _mls_gallery),
     "mls_diagonal": Expansion(_mls_query, _mls_gallery),

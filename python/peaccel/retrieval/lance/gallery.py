@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, Type
 import numpy as np
 
 from peaccel import retrieval
-from peaccel._utils.arrays import Numpy, on_host
+from peaccel._utils.arrays import Numpy
 from peaccel._utils.atomic_files import PathLike
-from peaccel._utils.ids import are_strings, checked_ids, there
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.ids import are_strings, candidate_ids, checked_allowed, checked_ids, require_known, there
 from peaccel._utils.words import no_attribute
 from peaccel.distributions import Distribution
 from peaccel.distributions.checks import checked_k, require_distribution
+from peaccel.fits.records import Threshold
 from peaccel.retrieval.faiss.first_stage_features import FirstStageReference
+from peaccel.retrieval.findable import Pairs
 from peaccel.retrieval.lance import commit_checksums, item_tables, mapped_rows, seen_rows, version_rows
 from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded, encoded
 from peaccel.retrieval.lance.table import LanceTable
 from peaccel.retrieval.lance.version_rows import Part
-from peaccel.retrieval.ranking import Ranking, of_score
-from peaccel.retrieval.search_above import MOST, Pairs, RankingAbove, checked_threshold, listed
+from peaccel.retrieval.ranking import RankingAbove, of_score
+from peaccel.retrieval.search_above import MOST, checked_threshold, listed
+from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, named, spelled
 
 __all__ = ["Gallery"]
@@ -35,7 +39,7 @@ __all__ = ["Gallery"]
 DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset or in another
 
 Progress: TypeAlias = Callable[[int], object] | None
-Known: TypeAlias = Literal["refuse", "skip", "replace"]  # what becomes of items whose ids are there already
+Known: TypeAlias = Literal["refuse", "skip", "replace", "require"]  # what becomes of items whose ids are there
 
 T = TypeVar("T")
 
@@ -314,16 +318,29 @@ class Gallery:
         blocks = item_tables.blocks("Gallery.upsert", items, ids, metadata, rows)
         return self._add("Gallery.upsert", blocks, "replace", progress)
 
-    def remove(self, ids: Any) -> int:
-        """Remove the items with these ids, all different, in one commit; ids that no item has are passed over.
+    def remove(self, ids: Any, *, skip_missing: bool = False) -> int:
+        """Remove the items with these ids, all different, in one commit.
+
+        Parameters
+        ----------
+        ids
+            [N] ids of items that are there.
+        skip_missing
+            Pass over ids that no item has, rather than refuse all: so goes on what was interrupted.
 
         Returns
         -------
         int
-            How many items there were.
+            How many items were removed.
+
+        Raises
+        ------
+        ValueError
+            Ids that no item has, of another type, or twice. Nothing is removed then.
         """
         self._require_newest("Gallery.remove")
-        return self._put("Gallery.remove", self._encoded("Gallery.remove", ids), None, "replace")
+        asked = self._encoded("Gallery.remove", ids)
+        return self._put("Gallery.remove", asked, None, "replace" if skip_missing else "require")
 
     def versions(self) -> list[tuple[int, datetime]]:
         """The numbers of the versions that there are, ascending, and when each was committed.
@@ -390,13 +407,15 @@ class Gallery:
     def verify(self) -> list[str]:
         """Read all of this version, and hold derived files against it: a line for each thing that is wrong.
 
-        A bit that is flipped in a derived file is found. So is one in the newest manifest, or in the files that say
-        which rows are deleted, which `open` looks at too. One in other parts of the dataset is found where its derived
-        file was made before; what was flipped earlier, or in metadata, only where it cannot be read any more.
+        A bit that is flipped in the columns, in a derived file, in the newest manifest or in the files that say which
+        rows are deleted is found; `open` compares the last two. In a gallery of an earlier version of peaccel a bit in
+        the columns is found where the derived file was made before. A bit in earlier versions' files is not found.
         """
         table = self._table
-        found = commit_checksums.damaged(self._derived, table)
-        found += [line for part in table.fragments() if (line := mapped_rows.damage(self._derived, table, part))]
+        found = commit_checksums.damaged(self._derived, table, whole=True)
+        for part in table.fragments():  # Lance may end the process over damaged columns
+            if not any(x.path in line for x in part.metadata.files for line in found):
+                found += [line] if (line := mapped_rows.damage(self._derived, table, part)) else []
         for version in self._indexes():
             folder = self._index_folder(version)
             found += [f"{folder}: is damaged; build_index again"] if seen_rows.is_damaged(folder) else []
@@ -430,7 +449,10 @@ class Gallery:
             there, places = version_rows.found(self._parts(table, items=False), ids)
             if known == "refuse" and there.any():
                 raise ValueError(f"ids hold {decoded(ids[there])[0]}, which an item has already; see upsert")
-            gone = places if known == "replace" else []
+            if known == "require" and not there.all():
+                row = int(np.argmin(there))
+                raise ValueError(f"ids hold {decoded(ids[[row]])[0]} in row {row}, which no item has; see skip_missing")
+            gone = places if known in ("replace", "require") else []
             absent = [] if rows is None or not len(rows) else sorted({*table.columns} - {*rows.column_names})
             if absent:
                 if not there.all():
@@ -540,6 +562,9 @@ class Gallery:
         shortlist: int | None = None,
         params: Any = None,
         filter: str | None = None,
+        allowed: Any = None,
+        exclude: Any = None,
+        accept: Threshold | None = None,
     ) -> Ranking[Numpy]:
         """The best k of the gallery for each query: the exact ones, in one pass over it, or the best of shortlists.
 
@@ -559,6 +584,10 @@ class Gallery:
         filter
             A condition in SQL over the columns, such as ``"year >= 2020 AND place = 'Rome'"``: only items that fulfil
             it are found.
+        allowed, exclude, accept
+            As in `FaissReranker.search`, by ids: the items that may be found, or a bool for each of `ids`; those that
+            each query may not find; the threshold of answers. ``pe.exclude_same(queries, columns, ids=ids)`` makes
+            exclusions of columns.
 
         Returns
         -------
@@ -572,21 +601,41 @@ class Gallery:
             index that is damaged.
         """
         record, nothing = self._planned(queries, score, k)
+        if accept is not None:
+            accept.check("accept", record, k, dim=queries.dim)
         if shortlist is not None:
             shortlist = checked_k(record.name, shortlist, "shortlist")
         elif params is not None:
             raise ValueError("Gallery.search: params are for a shortlist of the index, expected one beside them")
         table, candidates = self._table, []
-        parts = self._parts(table)
-        masks = version_rows.chosen(parts, table, filter)
+        parts, excluded = self._parts(table), self._excluded("Gallery.search", exclude, queries)
+        masks = version_rows.chosen(parts, table, filter, self._allowed("Gallery.search", allowed))
         if shortlist is not None and (indexed := self._indexed(table, parts)):
             seen, placed = indexed
-            candidates = version_rows.within(parts, seen.proposed(queries, placed, masks, shortlist, params))
+            proposed = seen.proposed(queries, placed, masks, shortlist, params, excluded)
+            candidates = version_rows.within(parts, proposed)
             masks = [new if old is None else new & old for new, old in zip(placed.unseen, masks, strict=True)]
-        reranked = version_rows.reranked(queries, candidates, k, record)
-        searched = version_rows.searched(queries, parts, masks, k, record)
+        reranked = version_rows.reranked(queries, candidates, k, record, excluded)
+        searched = version_rows.searched(queries, parts, masks, k, record, excluded)
         found = version_rows.best(chain([nothing], reranked, searched), k)
-        return of_score(found, record, dim=queries.dim, gallery_size=len(table))
+        found = of_score(found, record, dim=queries.dim, gallery_size=len(table))
+        return found if accept is None else accept.select(found)
+
+    def _allowed(self, owner: str, allowed: Any) -> np.ndarray[Any, Any] | None:
+        """The ids that may be found, as files hold them."""
+        if allowed is None:
+            return None
+        ids = self._ids()
+        asked = checked_allowed(owner, allowed, len(ids), strings=are_strings(self._table.nothing[1]))
+        return ids[asked] if asked.dtype == bool else encoded(owner, asked)
+
+    def _excluded(self, owner: str, exclude: Any, queries: Distribution) -> Exclusions | None:
+        """The ids that each query may not find, as files hold them."""
+        excluded = Exclusions.checked(owner, exclude, len(queries))
+        if excluded is None:
+            return None
+        excluded.require_like(owner, self._table.nothing[1])
+        return Exclusions(excluded.lists, excluded.offsets, encoded(owner, excluded.ids))
 
     def search_above(
         self,
@@ -595,13 +644,15 @@ class Gallery:
         score: str | Score | None = None,
         *,
         filter: str | None = None,
+        allowed: Any = None,
+        exclude: Any = None,
         most: int = MOST,
     ) -> RankingAbove[Numpy]:
         """All items whose score reaches a threshold, exactly, for each query, in one pass over the gallery.
 
         Parameters
         ----------
-        queries, score, filter
+        queries, score, filter, allowed, exclude
             As in `search`.
         threshold, most
             As in `pe.search_above`.
@@ -621,7 +672,9 @@ class Gallery:
         record, nothing = self._planned(queries, score, 1)
         table = self._table
         parts = self._parts(table)
-        pairs = version_rows.pairs_above(queries, parts, version_rows.chosen(parts, table, filter), threshold, record)
+        masks = version_rows.chosen(parts, table, filter, self._allowed(owner, allowed))
+        excluded = self._excluded(owner, exclude, queries)
+        pairs = version_rows.pairs_above(queries, parts, masks, threshold, record, excluded)
         return self._listed(owner, pairs, len(queries), most, nothing)
 
     def duplicates(
@@ -679,9 +732,9 @@ class Gallery:
         return scores
 
     def rerank(
-        self, queries: Distribution, candidates: Any, k: int, score: str | Score | None = None
+        self, queries: Distribution, candidates: Any, k: int, score: str | Score | None = None, *, exclude: Any = None
     ) -> Ranking[Numpy]:
-        """The best k of each query's candidates, ids [Q, K]; -1 or "" for none.
+        """The best k of each query's candidates, ids [Q, K]; -1 or "" for none, and `exclude` as in `search`.
 
         Raises
         ------
@@ -690,17 +743,14 @@ class Gallery:
         """
         record, nothing = self._planned(queries, score, k)
         located = self._located("Gallery.rerank", queries, candidates)
-        found = version_rows.best(chain([nothing], version_rows.reranked(queries, located, k, record)), k)
+        excluded = self._excluded("Gallery.rerank", exclude, queries)
+        found = version_rows.best(chain([nothing], version_rows.reranked(queries, located, k, record, excluded)), k)
         return of_score(found, record, dim=queries.dim, gallery_size=len(self))
 
     def _located(self, owner: str, queries: Distribution, candidates: Any) -> list[tuple[Part, Numpy]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
-        array = on_host(candidates, owner, "candidates")
+        array = candidate_ids(owner, candidates, len(queries), self._table.nothing[1])
         none = ~there(array)
-        if array.ndim != 2 or len(array) != len(queries):
-            raise ValueError(
-                f"{owner}: candidates have shape {array.shape}, expected ({len(queries)}, K): a row per query"
-            )
         unique, numbers = np.unique(array[~none], return_inverse=True)
         wanted = self._encoded(owner, unique)
         found, missing = [], np.ones(len(wanted), bool)
@@ -711,9 +761,7 @@ class Gallery:
                 placed[~none] = rows[numbers]
                 found.append((part, placed))
                 missing &= rows < 0
-        if missing.any():
-            row = int(np.argwhere(array == unique[missing][0])[0, 0])
-            raise ValueError(f"{owner}: candidates hold {unique[missing][0]} in row {row}, which no item has")
+        require_known(owner, array, np.isin(array, unique[~missing]))
         return found
 
     def _planned(self, queries: Distribution, score: str | Score | None, k: int) -> tuple[Score, Ranking[Numpy]]:

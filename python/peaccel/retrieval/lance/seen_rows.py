@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peaccel._utils.atomic_files import aside, temporary
+from peaccel._utils.exclusions import Exclusions
 from peaccel.distributions import Distribution, concat
 from peaccel.retrieval.faiss import index as faiss_index
 from peaccel.retrieval.faiss.indexed_items import AllowedItems, Indexed
@@ -134,9 +135,16 @@ class SeenRows(NamedTuple):
         return PlacedRows(places, unseen)
 
     def proposed(
-        self, queries: Distribution, placed: PlacedRows, masks: Sequence[Bools | None], shortlist: int, params: Any
+        self,
+        queries: Distribution,
+        placed: PlacedRows,
+        masks: Sequence[Bools | None],
+        shortlist: int,
+        params: Any,
+        excluded: Exclusions | None,
     ) -> Ints:
-        """The rows [Q, S] among those of all parts that it thinks best of those of the masks; -1 for none."""
+        """The rows [Q, S] among those of all parts that it thinks best of those of the masks; -1 for none. The
+        shortlist grows by the items that a query may not find."""
         allowed = placed.places >= 0
         if any(mask is not None for mask in masks):
             sizes = map(len, placed.unseen)
@@ -147,7 +155,8 @@ class SeenRows(NamedTuple):
             return np.full((len(queries), 1), -1)
         choice = None if allowed.all() else AllowedItems(rows, faiss_index.row_selector(rows, len(allowed)))
         items: Any = _Allowed(allowed)
-        found = Indexed(self.index, items).proposed(self.vectors.query(queries), shortlist, params, choice)
+        vectors = self.vectors.query(queries)
+        found = Indexed(self.index, items).proposed(vectors, shortlist, params, choice, excluded=excluded)
         return np.where(found < 0, -1, placed.places[found])
 
 

@@ -146,6 +146,12 @@ class LanceTable:
         deletions = ((fragment.fragment_id, fragment.metadata.deletion_file) for fragment in self.fragments())
         return [MANIFEST.format(LAST_VERSION - self.version), *(x.path(number) for number, x in deletions if x)]
 
+    def files_of_items(self) -> list[str]:
+        """The files within a dataset on this machine that hold its columns; they never change."""
+        if not is_local(self.uri):
+            return []
+        return [f"data/{x.path}" for fragment in self.fragments() for x in fragment.metadata.files]
+
     def batches(self, fragment: Any, columns: Sequence[str]) -> Iterator[Any]:
         """All rows of a fragment, deleted ones too, in their order; ValueError where it cannot be read."""
         selected = {

@@ -10,9 +10,11 @@ import numpy as np
 
 from peaccel import retrieval
 from peaccel._utils.arrays import Numpy, repeated
+from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import SortedIds, and_none
 from peaccel.distributions import Distribution
 from peaccel.retrieval import search_above
+from peaccel.retrieval.findable import Findable, Pairs
 from peaccel.retrieval.lance import mapped_rows
 from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded
@@ -20,7 +22,6 @@ from peaccel.retrieval.lance.mapped_rows import MappedRows
 from peaccel.retrieval.lance.table import LanceTable
 from peaccel.retrieval.plan import plan
 from peaccel.retrieval.ranking import best_first, known_as
-from peaccel.retrieval.search_above import Pairs
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
@@ -142,13 +143,27 @@ def ids_there(parts: Sequence[Part], like: np.ndarray[Any, Any]) -> np.ndarray[A
     return np.sort(np.concatenate([like[:0], *(part.rows.ids[part.mask] for part in parts)]))
 
 
-def chosen(parts: Sequence[Part], table: LanceTable, filter: str | None) -> list[Bools | None]:
-    """For each part which rows are there and fulfil a filter; None where all do."""
-    if filter is None:
-        return [part.there for part in parts]
-    addresses = table.addresses(filter=filter)
-    numbers = addresses >> 32
-    return [part.mask_of(addresses[numbers == part.fragment.fragment_id]) for part in parts]
+def chosen(
+    parts: Sequence[Part], table: LanceTable, filter: str | None, allowed: np.ndarray[Any, Any] | None = None
+) -> list[Bools | None]:
+    """For each part which rows are there, fulfil a filter, and have one of the ids that are allowed; None where all
+    do."""
+    masks = [part.there for part in parts]
+    if filter is not None:
+        addresses = table.addresses(filter=filter)
+        numbers = addresses >> 32
+        masks = [part.mask_of(addresses[numbers == part.fragment.fragment_id]) for part in parts]
+    if allowed is not None:
+        masks = [_with_ids(part, mask, allowed) for part, mask in zip(parts, masks, strict=True)]
+    return masks
+
+
+def _with_ids(part: Part, mask: Bools | None, ids: np.ndarray[Any, Any]) -> Bools:
+    """The rows of a mask that have these ids."""
+    rows = part.rows_of_ids(ids)
+    listed = np.zeros(len(part.rows.ids), bool)
+    listed[rows[rows >= 0]] = True
+    return listed if mask is None else listed & mask
 
 
 def blocks(part: Part, mask: Bools | None) -> Iterator[tuple[Distribution, np.ndarray[Any, Any]]]:
@@ -168,22 +183,38 @@ def under_ids(ranking: Ranking[Any], ids: np.ndarray[Any, Any]) -> Ranking[Any]:
 
 
 def searched(
-    queries: Distribution, parts: Sequence[Part], masks: Sequence[Bools | None], k: int, score: Score
+    queries: Distribution,
+    parts: Sequence[Part],
+    masks: Sequence[Bools | None],
+    k: int,
+    score: Score,
+    excluded: Exclusions | None,
 ) -> Iterator[Ranking[Any]]:
     """The best k of each block of the parts' rows, all or those of masks."""
     for part, mask in zip(parts, masks, strict=True):
         for items, ids in blocks(part, mask):
-            yield under_ids(retrieval.search(queries, items, k, score), ids)
+            yield under_ids(retrieval.search(queries, items, k, score, exclude=among(excluded, ids)), ids)
+
+
+def among(excluded: Exclusions | None, ids: np.ndarray[Any, Any]) -> Exclusions | None:
+    """Exclusions by rows of ascending ids."""
+    return None if excluded is None else excluded.among(SortedIds(ids))
 
 
 def pairs_above(
-    queries: Distribution, parts: Sequence[Part], masks: Sequence[Bools | None], threshold: float, score: Score
+    queries: Distribution,
+    parts: Sequence[Part],
+    masks: Sequence[Bools | None],
+    threshold: float,
+    score: Score,
+    excluded: Exclusions | None = None,
 ) -> Iterator[Pairs]:
     """Pairs of queries and ids that reach a threshold, of the parts' rows, all or those of masks."""
     for part, mask in zip(parts, masks, strict=True):
         for items, ids in blocks(part, mask):
             planned = plan(queries, items, score, detach=True)
-            for of, rows, scores in search_above.pairs_above(planned, threshold):
+            findable = Findable(None, among(excluded, ids))
+            for of, rows, scores in search_above.pairs_above(planned, threshold, findable):
                 yield of, ids[rows], scores
 
 
@@ -210,11 +241,12 @@ def within(parts: Sequence[Part], rows: Ints) -> list[tuple[Part, Ints]]:
 
 
 def reranked(
-    queries: Distribution, candidates: Sequence[tuple[Part, Ints]], k: int, score: Score
+    queries: Distribution, candidates: Sequence[tuple[Part, Ints]], k: int, score: Score, excluded: Exclusions | None
 ) -> Iterator[Ranking[Any]]:
     """The best k of each part's candidates, which are rows [Q, S] of it, -1 for none."""
     for part, rows in candidates:
-        yield under_ids(retrieval.rerank(queries, part.items, rows, k, score), part.rows.ids)
+        ids = part.rows.ids
+        yield under_ids(retrieval.rerank(queries, part.items, rows, k, score, exclude=among(excluded, ids)), ids)
 
 
 def best(rankings: Iterable[Ranking[Any]], k: int) -> Ranking[Any]:

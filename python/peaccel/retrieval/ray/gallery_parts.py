@@ -4,26 +4,44 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from peaccel import io
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import SortedIds, and_none, checked_ids, none_like
 from peaccel.distributions import Distribution
 from peaccel.retrieval.faiss.faiss_reranker import FaissReranker
 from peaccel.retrieval.faiss.serialization import ABOUT
 from peaccel.retrieval.lance import Gallery
 from peaccel.retrieval.prepared import Prepared, prepare
+from peaccel.retrieval.search_above import search_above
 from peaccel.retrieval.verbs import Ranking, rerank, rescore, search
 from peaccel.scores import Score
 
-__all__ = ["GalleryPart", "Items", "Source", "spelled"]
+__all__ = ["Among", "GalleryPart", "Items", "Source", "spelled"]
 
 Items: TypeAlias = Distribution[NDArray[Any]]
 Source: TypeAlias = PathLike | Items | FaissReranker[NDArray[Any]] | Gallery | tuple[Any, Any] | Callable[[], Any]
+
+
+class Among(NamedTuple):
+    """The items of the whole gallery that may be found, by names or by a mask, and those that each query may not."""
+
+    allowed: NDArray[Any] | None = None
+    exclude: Exclusions | None = None
+
+    def sliced(self, start: int, count: int) -> Among:
+        """The same for a part: of a mask its rows."""
+        if self.allowed is None or self.allowed.dtype != bool:
+            return self
+        return Among(self.allowed[start : start + count], self.exclude)
+
+
+ALL = Among()
 
 
 class GalleryPart:
@@ -78,16 +96,32 @@ class GalleryPart:
         if not self._is_plain:
             self._gallery, self._is_plain = prepare(_plain(self._gallery.distribution), self._gallery.score), True
 
-    def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
+    def search(
+        self, queries: Items, k: int, shortlist: int | None, start: int = 0, among: Among = ALL
+    ) -> tuple[NDArray[Any], ...]:
         """The best k, and with a shortlist of those that an index proposes: scores and names."""
         if shortlist is not None:
             raise ValueError(f"{self._gallery.score.name}: shortlist is {shortlist}, expected None without an index")
-        return self._named(search(queries, self._gallery, k, self._gallery.score), start)
+        return self._named(
+            search(queries, self._gallery, k, self._gallery.score, **self._rows_among(among, start)), start
+        )
 
-    def rerank(self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0) -> tuple[NDArray[Any], ...]:
+    def search_above(
+        self, queries: Items, threshold: float, most: int, start: int, among: Among
+    ) -> tuple[NDArray[Any], ...]:
+        """All items that reach a threshold: for each query how many, and their rows in the whole, names and scores."""
+        score, options = self._gallery.score, self._rows_among(among, start)
+        found = search_above(queries, self._gallery, threshold, score, most=most, **options)
+        names = found.ids + start if self._ids is None else self._ids[found.ids]
+        return np.diff(found.offsets), found.ids + start, names, found.scores
+
+    def rerank(
+        self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0, exclude: Exclusions | None = None
+    ) -> tuple[NDArray[Any], ...]:
         """The best k of the candidates that are here, as `search`, and how many of each query's are here."""
-        rows = self._rows(candidates, start)
-        found = rerank(queries, self._gallery, rows, k, self._gallery.score)
+        rows, score = self._rows(candidates, start), self._gallery.score
+        excluded = self._rows_among(Among(None, exclude), start)["exclude"]
+        found = rerank(queries, self._gallery, rows, k, score, exclude=excluded)
         return *self._named(found, start), (rows >= 0).sum(1)
 
     def rescore(self, queries: Items, candidates: NDArray[Any], start: int = 0) -> tuple[NDArray[Any], ...]:
@@ -102,6 +136,15 @@ class GalleryPart:
             rows = candidates - start
             return np.where((rows >= 0) & (rows < len(self)), rows, -1)
         return self._sorted.rows_of(candidates)
+
+    def _rows_among(self, among: Among, start: int) -> dict[str, Any]:
+        """The arguments of a verb by which it finds only items that may be found."""
+        allowed, exclude = among.sliced(start, len(self))
+        if allowed is not None and allowed.dtype != bool:
+            allowed = self._rows(allowed, start)
+        if exclude is not None:
+            exclude = exclude.within(start, len(self)) if self._ids is None else exclude.among(self._sorted)
+        return {"allowed": allowed, "exclude": exclude}
 
     def _named(self, ranking: Ranking[NDArray[Any]], start: int) -> tuple[NDArray[Any], ...]:
         scores, rows = ranking
@@ -125,10 +168,13 @@ class IndexedPart(GalleryPart):
             super().make_plain()
             self._reranker = self._reranker._over(_plain(self._reranker._items.gallery))
 
-    def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
+    def search(
+        self, queries: Items, k: int, shortlist: int | None, start: int = 0, among: Among = ALL
+    ) -> tuple[NDArray[Any], ...]:
         if shortlist is None:
-            return super().search(queries, k, None, start)
-        scores, ids = self._reranker.search(queries, k, shortlist=shortlist)
+            return super().search(queries, k, None, start, among)
+        options = self._rows_among(among, start) if self._ids is None else among.sliced(start, len(self))._asdict()
+        scores, ids = self._reranker.search(queries, k, shortlist=shortlist, **options)
         return scores, np.where(ids < 0, -1, ids + start) if self._ids is None else ids
 
 
@@ -156,13 +202,26 @@ class StoredPart(GalleryPart):
         if not self._is_plain:
             self._stored, self._is_plain = self._stored._plain(), True
 
-    def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
-        return tuple(self._stored.search(queries, k, self._score, shortlist=shortlist))
+    def search(
+        self, queries: Items, k: int, shortlist: int | None, start: int = 0, among: Among = ALL
+    ) -> tuple[NDArray[Any], ...]:
+        options = among.sliced(start, len(self))._asdict()
+        return tuple(self._stored.search(queries, k, self._score, shortlist=shortlist, **options))
 
-    def rerank(self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0) -> tuple[NDArray[Any], ...]:
+    def search_above(
+        self, queries: Items, threshold: float, most: int, start: int, among: Among
+    ) -> tuple[NDArray[Any], ...]:
+        options = among.sliced(start, len(self))._asdict()
+        found = self._stored.search_above(queries, threshold, self._score, most=most, **options)
+        rows = SortedIds(self._known).rows_of(found.ids) + start
+        return np.diff(found.offsets), rows, found.ids, found.scores
+
+    def rerank(
+        self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0, exclude: Exclusions | None = None
+    ) -> tuple[NDArray[Any], ...]:
         mine = self._are_here(candidates)
         known = np.where(mine, candidates, none_like(self._known))
-        return *self._stored.rerank(queries, known, k, self._score), mine.sum(1)
+        return *self._stored.rerank(queries, known, k, self._score, exclude=exclude), mine.sum(1)
 
     def rescore(self, queries: Items, candidates: NDArray[Any], start: int = 0) -> tuple[NDArray[Any], ...]:
         mine = self._are_here(candidates)

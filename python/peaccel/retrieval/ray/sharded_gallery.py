@@ -15,13 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.arrays import dtype_name
-from peaccel._utils.ids import and_none, are_strings, none_like, there
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.ids import SortedIds, and_none, are_strings, candidate_ids, checked_allowed, none_like, there
 from peaccel._utils.runtime import set_num_threads
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_candidates, checked_k, compute_dtype
+from peaccel.distributions.checks import checked_k, compute_dtype
+from peaccel.fits.records import Threshold
 from peaccel.retrieval.plan import plan
-from peaccel.retrieval.ranking import merge, of_score
-from peaccel.retrieval.ray.gallery_parts import GalleryPart, Items, Source, spelled
+from peaccel.retrieval.ranking import RankingAbove, merge, of_score
+from peaccel.retrieval.ray.gallery_parts import Among, GalleryPart, Items, Source, spelled
+from peaccel.retrieval.search_above import MOST, checked_threshold, listed
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, get
 
@@ -101,13 +104,23 @@ class _Shard:
         """Raise what keeps this shard from answering."""
         self._part(place)
 
-    def search(self, place: _Place, queries: Items, k: int, shortlist: int | None) -> tuple[Any, ...]:
+    def search(
+        self, place: _Place, queries: Items, exclude: Exclusions | None, k: int, shortlist: int | None, allowed: Any
+    ) -> tuple[Any, ...]:
         """`GalleryPart.search`."""
-        return self._part(place).search(queries, k, shortlist, place.start)
+        return self._part(place).search(queries, k, shortlist, place.start, Among(allowed, exclude))
 
-    def rerank(self, place: _Place, queries: Items, candidates: NDArray[Any], k: int) -> tuple[Any, ...]:
+    def search_above(
+        self, place: _Place, queries: Items, exclude: Exclusions | None, threshold: float, most: int, allowed: Any
+    ) -> tuple[Any, ...]:
+        """`GalleryPart.search_above`."""
+        return self._part(place).search_above(queries, threshold, most, place.start, Among(allowed, exclude))
+
+    def rerank(
+        self, place: _Place, queries: Items, candidates: NDArray[Any], exclude: Exclusions | None, k: int
+    ) -> tuple[Any, ...]:
         """`GalleryPart.rerank`."""
-        return self._part(place).rerank(queries, candidates, k, place.start)
+        return self._part(place).rerank(queries, candidates, k, place.start, exclude)
 
     def rescore(self, place: _Place, queries: Items, candidates: NDArray[Any]) -> tuple[Any, ...]:
         """`GalleryPart.rescore`."""
@@ -367,8 +380,10 @@ class ShardedGallery:
         """Ask every shard whether it is there; raises what a `search` would."""
         self._ask("ping", (), (), timeout, partial=False)
 
-    def check(self, queries: Items) -> None:
+    def check(self, queries: Items, score: str | Score | None = None) -> None:
         """Refuse what no shard would take, by the errors of `search`: TypeError or ValueError. Nothing is sent."""
+        if score is not None and (record := get(score)) != self.score:
+            raise ValueError(f"{record.name}: gallery is prepared for score {self.score.label}, got {record.label}")
         if plan(queries, self._like, self.score, detach=True).pair.op.samplers[1]:
             name = self.score.name
             raise ValueError(f"{name}: draws of an item depend on its row, expected a score that draws none")
@@ -377,8 +392,12 @@ class ShardedGallery:
         self,
         queries: Items,
         k: int,
+        score: str | Score | None = None,
         *,
         shortlist: int | None = None,
+        allowed: Any = None,
+        exclude: Any = None,
+        accept: Threshold | None = None,
         timeout: float = 60.0,
         partial: bool = False,
     ) -> ShardedRanking:
@@ -390,9 +409,13 @@ class ShardedGallery:
             Q items that the score takes beside the gallery, as numpy arrays.
         k
             How many to return, >= 1; more than there are items pads.
+        score
+            The score that shards are prepared for, or None; another one is refused.
         shortlist
             None for the exact best; else how many the index of each shard proposes, >= 1, as in `FaissReranker.search`,
             whose best k are then merged: all shards must have an index.
+        allowed, exclude, accept
+            As in `pe.search`, by rows of the whole gallery, or by ids where the sources have any.
         timeout
             Seconds within which the answer is there, > 0.
         partial
@@ -416,23 +439,76 @@ class ShardedGallery:
         RuntimeError
             All replicas of a shard died more often than they may be started again; the gallery is closed.
         """
-        k = checked_k(self.score.name, k)
-        self.check(queries)
+        k, owner = checked_k(self.score.name, k), "ShardedGallery.search"
+        self.check(queries, score)
+        if accept is not None:
+            accept.check("accept", self.score, k, dim=queries.dim)
         if shortlist is not None:
             shortlist = checked_k(self.score.name, shortlist, "shortlist")
             if self._without_index is not None:
                 raise ValueError(f"ShardedGallery: {self._without_index} has no index, expected shortlist=None")
-        answers, missing = self._ask("search", (queries,), (k, shortlist), timeout, partial)
-        return self._merged(answers, k, missing)
+        allowed, excluded = self._allowed(owner, allowed), self._excluded(owner, exclude, queries)
+        answers, missing = self._ask("search", (queries, excluded), (k, shortlist, allowed), timeout, partial)
+        found = self._merged(answers, k, missing)
+        return found if accept is None else _still_missing(accept.select(found), missing)
+
+    def search_above(
+        self,
+        queries: Items,
+        threshold: float,
+        score: str | Score | None = None,
+        *,
+        allowed: Any = None,
+        exclude: Any = None,
+        most: int = MOST,
+        timeout: float = 60.0,
+    ) -> RankingAbove[NDArray[Any]]:
+        """All items whose score reaches a threshold, exactly, for each query.
+
+        Parameters
+        ----------
+        queries, score, allowed, exclude, timeout
+            As in `search`.
+        threshold, most
+            As in `pe.search_above`.
+
+        Returns
+        -------
+        RankingAbove
+            Offsets [Q + 1], and rows of the whole gallery or ids, with scores [M], best first for each query.
+
+        Raises
+        ------
+        TypeError, ValueError, TimeoutError, queue.Full, RuntimeError
+            As `search` and `pe.search_above`.
+        """
+        owner = "ShardedGallery.search_above"
+        threshold, most = checked_threshold(owner, threshold, most)
+        self.check(queries, score)
+        allowed, excluded = self._allowed(owner, allowed), self._excluded(owner, exclude, queries)
+        arguments = threshold, most, allowed
+        answers, _ = self._ask("search_above", (queries, excluded), arguments, timeout, partial=False)
+        pairs = ((np.repeat(np.arange(len(counts)), counts), rows, scores) for counts, rows, _, scores in answers)
+        found = listed(owner, pairs, len(queries), most, self.score, self._like.dim, in_parts=True)
+        rows, names = (np.concatenate([answer[i] for answer in answers]) for i in (1, 2))
+        return found if self._no_ids is None else found.under(names[SortedIds.of(rows).rows_of(found.ids)])
 
     def rerank(
-        self, queries: Items, candidates: Any, k: int, *, timeout: float = 60.0, partial: bool = False
+        self,
+        queries: Items,
+        candidates: Any,
+        k: int,
+        score: str | Score | None = None,
+        *,
+        exclude: Any = None,
+        timeout: float = 60.0,
+        partial: bool = False,
     ) -> ShardedRanking:
         """The best k candidates of each query, as `pe.rerank` finds them.
 
         Parameters
         ----------
-        queries, k, timeout, partial
+        queries, k, score, exclude, timeout, partial
             As in `search`.
         candidates
             [Q, K]: rows of the whole gallery, or ids where the sources have any; -1, or "", = none.
@@ -448,19 +524,22 @@ class ShardedGallery:
             As `search`; candidates that no shard has.
         """
         k = checked_k(self.score.name, k)
-        self.check(queries)
-        candidates = self._candidates(queries, candidates)
-        answers, missing = self._ask("rerank", (queries, candidates), (k,), timeout, partial)
+        self.check(queries, score)
+        candidates = candidate_ids(self.score.name, candidates, len(queries), self._no_ids)
+        excluded = self._excluded("ShardedGallery.rerank", exclude, queries)
+        answers, missing = self._ask("rerank", (queries, candidates, excluded), (k,), timeout, partial)
         if not missing:
             self._require_known(candidates, sum(answer[-1] for answer in answers))
         return self._merged([answer[:-1] for answer in answers], k, missing)
 
-    def rescore(self, queries: Items, candidates: Any, *, timeout: float = 60.0) -> NDArray[Any]:
+    def rescore(
+        self, queries: Items, candidates: Any, score: str | Score | None = None, *, timeout: float = 60.0
+    ) -> NDArray[Any]:
         """Scores of each query with its candidates, as `pe.rescore` makes them.
 
         Parameters
         ----------
-        queries, candidates, timeout
+        queries, candidates, score, timeout
             As in `rerank`.
 
         Returns
@@ -472,8 +551,8 @@ class ShardedGallery:
         TypeError, ValueError, TimeoutError, queue.Full, RuntimeError
             As `rerank`.
         """
-        self.check(queries)
-        candidates = self._candidates(queries, candidates)
+        self.check(queries, score)
+        candidates = candidate_ids(self.score.name, candidates, len(queries), self._no_ids)
         answers, _ = self._ask("rescore", (queries, candidates), (), timeout, partial=False)
         self._require_known(candidates, sum(mine.sum(1) for mine, _ in answers))
         out = np.full(candidates.shape, -np.inf, compute_dtype(self._like.mu))
@@ -483,15 +562,18 @@ class ShardedGallery:
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _candidates(self, queries: Items, candidates: Any) -> NDArray[Any]:
-        """The candidates [Q, K] as int64, or as strings where ids are these."""
-        if not are_strings(self._no_ids):
-            return np.asarray(checked_candidates(self.score.name, queries, candidates))
-        found = np.asarray(candidates)
-        if found.ndim != 2 or len(found) != len(queries) or not are_strings(found):
-            got, expected = f"shape {found.shape} and dtype {found.dtype}", f"strings ({len(queries)}, K)"
-            raise ValueError(f"{self.score.name}: candidates have {got}, expected {expected}: a row per query")
-        return found
+    def _allowed(self, owner: str, allowed: Any) -> NDArray[Any] | None:
+        """The items that may be found, by rows or ids, or by a mask of all."""
+        return (
+            None if allowed is None else checked_allowed(owner, allowed, len(self), strings=are_strings(self._no_ids))
+        )
+
+    def _excluded(self, owner: str, exclude: Any, queries: Items) -> Exclusions | None:
+        """The items that each query may not find, by rows or ids."""
+        excluded = Exclusions.checked(owner, exclude, len(queries))
+        if excluded is not None:
+            excluded.require_like(owner, self._no_ids)
+        return excluded
 
     def _require_known(self, candidates: NDArray[Any], known: Any) -> None:
         """Refuse candidates of which shards know fewer than there are."""
@@ -533,7 +615,8 @@ class ShardedGallery:
         if not rows or plan(rows[0], self._like, self.score, detach=True).pair.op.draws:
             return [rows]
         starts = range(0, max(1, len(rows[0])), BLOCK)
-        return [tuple(x[start : start + BLOCK] for x in rows) for start in starts] if len(starts) > 1 else [rows]
+        blocks = [slice(start, start + BLOCK) for start in starts]
+        return [tuple(None if x is None else x[some] for x in rows) for some in blocks] if len(starts) > 1 else [rows]
 
     def _merged(self, found: list[tuple[Any, ...]], k: int, missing: tuple[str, ...]) -> ShardedRanking:
         """One ranking of what the shards have found, by the places of the names that they sent."""
@@ -548,6 +631,11 @@ class ShardedGallery:
         ranking = ShardedRanking(scores, names[places])
         ranking.missing = missing
         return of_score(ranking, self.score, dim=self._like.dim, gallery_size=len(self))
+
+
+def _still_missing(ranking: ShardedRanking, missing: tuple[str, ...]) -> ShardedRanking:
+    ranking.missing = missing
+    return ranking
 
 
 def _require_positive(name: str, value: float) -> None:

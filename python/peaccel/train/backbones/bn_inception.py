@@ -35,6 +35,7 @@ class BNInception(Network):
 
     input = ImageInput((224, 224), (128 / 255, 117 / 255, 104 / 255), (1 / 255, 1 / 255, 1 / 255))
     channels = width = 1024
+    any_size = True
 
     def __init__(self) -> None:
         super().__init__()

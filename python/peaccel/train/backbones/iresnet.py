@@ -56,6 +56,7 @@ class IResNet(Network):
 
     def __init__(self, depth: int, dropout: float = 0.0, embedding: bool = True) -> None:
         super().__init__()
+        self.any_size = not embedding
         self.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.prelu = nn.PReLU(64)

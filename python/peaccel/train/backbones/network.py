@@ -67,12 +67,15 @@ class Network(nn.Module):
         F of what `embed` makes of them.
     drops
         Whether dropout has a place inside it; where not, the features are dropped.
+    any_size
+        Whether it takes images of other sizes than that of `input`.
     """
 
     input: ImageInput | TextInput
     channels: int
     width: int
     drops = False
+    any_size = False
 
     def maps(self, images: Tensor) -> Tensor:
         """Map images to feature maps [N, C, H, W]."""

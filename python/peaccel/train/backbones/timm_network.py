@@ -33,14 +33,20 @@ class TimmNetwork(Network):
         One for which `exists` is true.
     dropout
         Rate for DenseNets, which drop what every layer adds, in the papers and here; others have no such place.
+    image_size
+        Side of the images in pixels, which transformers must know; None for the size of the published weights.
     options
-        More arguments of ``timm.create_model``, such as img_size.
+        More arguments of ``timm.create_model``.
     """
 
     model: Any
 
-    def __init__(self, name: str, dropout: float = 0.0, **options: Any) -> None:
+    def __init__(self, name: str, dropout: float = 0.0, image_size: int | None = None, **options: Any) -> None:
         super().__init__()
+        config = timm.models.get_pretrained_cfg(name)
+        self.any_size = config is None or not config.fixed_input_size
+        if image_size is not None and not self.any_size:
+            options = {"img_size": image_size, **options}
         self.drops = name.startswith("densenet")
         if self.drops:
             options = {"proj_drop_rate": dropout, **options}

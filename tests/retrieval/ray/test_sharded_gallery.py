@@ -533,7 +533,7 @@ def test_queries_that_are_drawn_by_their_row_are_not_cut(cluster, monkeypatch):
 
 def test_strings_as_candidates_are_strings(cluster):
     shards = ShardedGallery([(GOOD, list("abcdefghi"))])
-    with pytest.raises(ValueError, match=r"^mls: candidates have shape \(2, 1\) and dtype int64, expected strings \(2"):
+    with pytest.raises(ValueError, match=r"^mls: candidates have dtype int64, expected strings"):
         shards.rescore(QUERIES, [[1], [2]])
 
 

@@ -86,6 +86,24 @@ def test_readers_refuse_missing_labels(tmp_path):
         features(tmp_path / "x.npy", tmp_path / "labels.npy")
 
 
+ITEMS = pe.Point(np.eye(3))
+MASKED = np.ma.masked_array([[0, 1], [1, 2], [0, 2]], [[0, 1], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: pe.rerank(ITEMS, ITEMS, MASKED, 1), "cosine: candidates"),
+        (lambda: pe.rescore(ITEMS, ITEMS, MASKED), "cosine: candidates"),
+        (lambda: pe.scores.llr(prior_var=MASKED[0]), "llr: prior_var"),
+        (lambda: pe.merge([pe.Ranking(np.zeros((3, 2)), MASKED)], 1), "merge: ids of ranking 0"),
+    ],
+)
+def test_masked_candidates_rankings_and_parameters_are_refused(call, name):
+    with pytest.raises(TypeError, match=f"^{name} is a masked array, expected a plain one: what is masked would count"):
+        call()
+
+
 def test_a_masked_array_of_numbers_is_refused_also_where_no_classes_are_asked_for():
     with pytest.raises(TypeError, match=r"^roc_auc: scores is a masked array, expected a plain one"):
         metrics.roc_auc(np.ma.masked_array([0.1, 0.2, 0.3], [0, 1, 0]), [0, 1, 1])

@@ -19,11 +19,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from command import run
 
 import peaccel as pe
 from peaccel import metrics
-from peaccel._utils import config
 from peaccel.data.corruption import KINDS
 from peaccel.evaluation.choose_score import fit
 from peaccel.losses import vmf
@@ -35,6 +33,7 @@ from reproduction import ledger, measuring, plan, running
 from reproduction.claims import read_claims, values
 from reproduction.defects import blended_draws, with_blended_draws
 from reproduction.failures import best_trial
+from reproduction.files import read_toml
 from reproduction.hedging import PICTURE
 from reproduction.page import files
 from reproduction.plan import cells, changes, read_plan, resolved, trained, tried
@@ -42,7 +41,17 @@ from reproduction.sections import FOLDER, SECTIONS, file_of
 from reproduction.sections import measured as measured_of_rows
 from reproduction.tasks import parts
 
-command = partial(run, main=commands.main)
+
+def command(capsys, *words):
+    """The exit code, stdout and stderr of the command."""
+    code = 0
+    try:
+        commands.main(words)
+    except SystemExit as stop:
+        code = stop.code or 0
+    return code, *capsys.readouterr()
+
+
 PLAN = read_plan()
 common = partial(plan.common_changes, within=PLAN.search.within)
 tried_settings = partial(changes, within=PLAN.search.within)
@@ -368,7 +377,7 @@ def test_claims_name_rows_that_are_run():
 
 
 def test_papers_are_mapped_to_commands_that_there_are():
-    items = config.read_mapping(Path(commands.__file__).parent / "papers.toml")["item"]
+    items = read_toml("papers.toml")["item"]
     assert len({(item["paper"], item["name"]) for item in items}) == len(items)
     known = {f"python -m reproduction --only {name}" for name in commands.EXPERIMENTS}
     for item in items:
@@ -444,7 +453,7 @@ def test_results_of_other_settings_are_not_shown(capsys, tmp_path):
 def test_the_list_names_all_four_papers(capsys):
     code, out, _ = command(capsys, "--list")
     assert code == 0
-    held = config.read_mapping(Path(commands.__file__).parent / "papers.toml")
+    held = read_toml("papers.toml")
     assert len(held["titles"]) == 4 and {item["paper"] for item in held["item"]} == held["titles"].keys()
     for text in (*held["titles"].values(), *(item.get("command", "impossible here: ") for item in held["item"])):
         assert text in out

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import peaccel as pe
-from peaccel._utils import config
 from peaccel.data.corruption import Corruption
 from peaccel.train.batch_sampling import deliver
 from reproduction import __main__ as commands
 from reproduction import hedging, running
 from reproduction.claims import read_claims, values
 from reproduction.failures import best_trial
+from reproduction.files import merged
 from reproduction.occlusion import ComposedAnew, occluded_parts
 from reproduction.page import plane_of
 from reproduction.plan import Cell, cells, changes_on, read_plan, resolved, trained, tried
@@ -143,7 +143,7 @@ def test_the_self_mismatch_is_that_of_the_learned_match_probability():
 def measured():
     """Records of all forms, of a plan still smaller than --quick's."""
     patch = pytest.MonkeyPatch()
-    settings = config.merge(QUICK.hib.settings, {"schedule": {"epochs": 2, "lr": 1e-2}})
+    settings = merged(QUICK.hib.settings, {"schedule": {"epochs": 2, "lr": 1e-2}})
     tiny = replace(QUICK, hib=replace(QUICK.hib, numbers=SMALL, settings=settings))
     patch.setattr(running, "read_plan", lambda quick: tiny)
     yield {cell: running.run(True, cell, {}) for cell in (trained("hib", "hib", 0, form) for form in FORMS)}
