@@ -22,7 +22,7 @@ CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
 .PHONY: help demo test test-all test-reproduction test-rust coverage lock lint lint-rust lint-python train-step fuzz hostile soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing speakers texts frozen kanji novel reproduce docs clean build core core-without-cuda wheel sdist test-memory test-wheel test-aarch64 release-check
+	metrics choosing speakers texts frozen faces kanji novel reproduce docs clean build core core-without-cuda wheel sdist test-memory test-wheel test-aarch64 release-check
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -185,6 +185,9 @@ texts: build  ## write the tables of docs/real-texts.md (needs two encoders of P
 
 frozen: build  ## write what heads learn on those texts and speakers (after both); goes on where it was stopped (an hour and a half)
 	$(BIN)/python -m reproduction.frozen
+
+faces: build  ## write the tables of docs/lfw.md (LFW=<folder>: photographs; needs dlib's encoder; two hours at first, and goes on where it was stopped)
+	LFW="$(LFW)" $(BIN)/python -m reproduction.faces
 
 kanji: build  ## train on printed kanji in typefaces of Debian; goes on where it was stopped (two hours)
 	$(BIN)/python -m reproduction.kanji

@@ -320,7 +320,7 @@ CHECKED = dict.fromkeys(pe.answers_to_check(QUALITY, wrong=0.2, budget=40).rows.
 EVALUATION = [
     Row(pe.evaluate, {**SIDES, "labels": (Y, Z), "quality": QUALITY[:Q], "novel": NOVEL},
         {"scores": "mls", "k": 2, "metrics": {"own": metrics.average_precision_at_r}, "pairs": PAIRS, "seed": 1,
-         "p_target": 0.3, "quality": None, "novel": SPREAD_OUT, "novel_labels": OTHERS}),
+         "p_target": 0.3, "quality": None, "novel": SPREAD_OUT, "novel_labels": OTHERS, "exclude": IDS[:, 0]}),
     Row(pe.evaluate, {"queries": GALLERY, "gallery": None, "labels": Z, "quality": QUALITY[:G], "novel": NOVEL},
         {"scores": "mls", "k": 2, "pairs": PAIRS[[0, 1, 2, 3, 5, 6]], "novel": SPREAD_OUT, "seed": 1}),
     Row(evaluation.evaluate_templates, {"d": MANY, "templates": TEMPLATES, "labels": OF_MANY},
@@ -340,7 +340,8 @@ EVALUATION = [
     Row(pe.choose_threshold, {"queries": MANY[::2], "gallery": MANY[1::2], "labels": (OF_MANY[::2], OF_MANY[1::2]),
                               "novel": SPREAD_MANY, "wrong": 0.6},
         {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4,
-         "per": "query", "groups": OF_MANY[::2] % 9, "within": OF_MANY[::2] % 2}),
+         "per": "query", "groups": OF_MANY[::2] % 9, "within": OF_MANY[::2] % 2,
+         "exclude": pe.exclude_same({"template": TEMPLATES[::2]}, {"template": TEMPLATES[1::2]})}),
     Row(pe.choose_threshold, {"queries": MANY, "gallery": None, "labels": OF_MANY, "novel": SPREAD_MANY, "fpir": 0.3},
         {"fpir": 0.4, "novel": SPREAD_MANY[:8], "confidence": "margin", "try_centre": True,
          "cohort": pe.Normal(MANY.mu[:9] + 1, MANY.var[:9])}),
@@ -366,10 +367,11 @@ RANKED, AMONG = {"ids": IDS, "query_labels": Y, "gallery_labels": Z}, {"ids": OW
 SORTED = {"scores": SURE, "same": RIGHT}
 FOUND, MATES = -np.sort(RNG.random((Q, 5)), 1), RNG.random((Q, 5)) < 0.4
 METRICS = [
-    *(Row(f, AMONG, {"gallery_labels": Z})  # own rows are first
+    *(Row(f, AMONG, {"gallery_labels": Z, "exclude": OWN_IDS[:, 1]})  # own rows are first
       for f in (metrics.relevance, metrics.average_precision_at_r, metrics.map_at_r)),
-    *(Row(f, AMONG, {"gallery_labels": Z, "k": 5}) for f in (metrics.hit_at_k, metrics.recall_at_k)),
-    *(Row(f, AMONG | {"k": 6}, {"gallery_labels": Z, "k": 5})
+    *(Row(f, AMONG, {"gallery_labels": Z, "k": 5, "exclude": OWN_IDS[:, 1:4]})
+      for f in (metrics.hit_at_k, metrics.recall_at_k)),
+    *(Row(f, AMONG | {"k": 6}, {"gallery_labels": Z, "k": 5, "exclude": OWN_IDS[:, 1]})
       for f in (metrics.average_precision_at_k, metrics.map_at_k)),
     Row(metrics.hit_at_k, RANKED, {}),
     Row(metrics.without_self, {"ids": OWN_IDS}, {"values": OWN_IDS / 2}),

@@ -27,8 +27,8 @@ LAYERS = [layer.split() for layer in (
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
-    "error layout", "memory", "simd parallel", "view topk special rng rows", "coded_panels", "drivers panels codes", "kernels",
-    "cuda", "python",
+    "error layout", "memory", "simd parallel", "view topk special rng rows", "coded_panels", "drivers panels codes",
+    "kernels", "cuda", "python",
 )]  # fmt: skip
 
 
@@ -219,14 +219,15 @@ TESTED_IN = {
     "retrieval/lance/test_gallery": "commit_checksums item_tables mapped_rows seen_rows version_rows",
     "retrieval/ray/test_map_parts": "parquet_parts",
     "retrieval/ray/test_sharded_gallery": "gallery_parts",
+    "retrieval/test_exclude_same": "exclusions",
     "retrieval/test_normalise_scores": "adaptive_norm",
     "retrieval/test_retrieval": "plan prepared",
     "test_every_method": "method parts points",
     "test_every_op": "autograd cpu definitions diag_scores dispatch dot_scores numpy",
     "test_every_score": "densities distances inputs",
-    "train/test_backbones": "backbone bn_inception clip_tower iresnet named_function network pooling small_cnn timm_network weights",
+    "train/test_backbones": "backbone bn_inception clip_tower iresnet network pooling small_cnn timm_network weights",
     "train/test_train": "batch_sampling embedding loop optim",
-    "train/test_train_cli": "fit_head outline training tune",
+    "train/test_train_cli": "fit_head named_function outline training tune",
     "train/test_train_runs": "encoder folder interruption recipes resuming runs sources tuning",
 }
 

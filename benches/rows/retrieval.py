@@ -138,6 +138,7 @@ def search(quick: bool) -> Iterator[Row]:
     yield from by_products(20_000 if quick else 200_000, 128)
     yield from by_products(20_000 if quick else 100_000, 512)
     yield from above_threshold(20_000 if quick else 100_000, 128)
+    yield from without_some(20_000 if quick else 200_000, 128)
     yield by_divisions(2048 if quick else 16_384, 128)
     yield by_divisions(2048 if quick else 8192, 512)
 
@@ -236,6 +237,31 @@ def above_threshold(rows: int, dim: int) -> Iterator[Row]:
             "peaccel mls above a threshold": Side(partial(pe.search_above, q, ready, threshold, "mls"), {MLS: 1.2}),
         }
         yield Row(f"search_above, {kind}, 256 into {rows:,} x {dim}", sides, same, (256 * rows, "pair"), seconds=3)
+
+
+def without_some(rows: int, dim: int) -> Iterator[Row]:
+    """The ten best without each query's own row, and without the items of its person and camera, 1 in 4,096."""
+    for kind in ("point", "isotropic", "diagonal"):
+        gallery, own = items(kind, rows, dim), np.linspace(0, rows - 1, 256).astype(np.int64)
+        person, camera = (np.random.default_rng(0).integers(0, n, rows) for n in (1024, 4))
+        columns = {"person": person, "camera": camera}
+        same = pe.exclude_same({name: x[own] for name, x in columns.items()}, columns)
+        run = partial(pe.search, gallery[own], pe.prepare(gallery), K)
+
+        def found(
+            plain: Any, mine: Any, others: Any, own: Any = own, person: Any = person, camera: Any = camera
+        ) -> None:
+            kept = [row[row != own[i]][: K - 1] for i, row in enumerate(plain.ids)]
+            equal(mine.ids[:, : K - 1], np.stack(kept))
+            junk = (person[others.ids] == person[own, None]) & (camera[others.ids] == camera[own, None])
+            equal(junk.any(), False)
+
+        sides = {
+            PREPARED: Side(run),
+            "peaccel without own rows": Side(partial(run, exclude=own), {PREPARED: 1.1}),
+            "peaccel without the same person and camera": Side(partial(run, exclude=same), {PREPARED: None}),
+        }
+        yield Row(f"search with exclusions, {kind}, 256 into {rows:,} x {dim}", sides, found, (256 * rows, "pair"))
 
 
 def by_divisions(rows: int, dim: int) -> Row:

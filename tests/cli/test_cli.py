@@ -393,7 +393,7 @@ def test_no_input_of_a_search_is_its_output(files, capsys):
     ],
 )
 def test_what_the_machine_refuses_is_one_line(files, capsys, monkeypatch, error, message):
-    def fail(*_):
+    def fail(*_, **options):
         raise error
 
     monkeypatch.setattr(retrieval, "search", fail)

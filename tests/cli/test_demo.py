@@ -135,7 +135,7 @@ def test_a_report_is_whole_or_the_one_before(tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("good")
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="No space left on device"):
-        report.write(tmp_path / "report.html", "title", [])
+        report.write(tmp_path / "report.html", "title", [], ["demo"])
     assert [path.read_text() for path in tmp_path.iterdir()] == ["good"]
 
 

@@ -106,7 +106,7 @@ SHOWN = {
     "peaccel gallery add --gallery faces.lance --embeddings more.parquet --resume": "",
     "peaccel gallery index --gallery faces.lance --factory HNSW32": "",
     "peaccel gallery search --gallery faces.lance --queries faces.npz --filter year>=2010 --out answers.csv": "",
-    "peaccel gallery remove --gallery faces.lance --id face-0007 face-0008": "",
+    "peaccel gallery remove --gallery faces.lance --id face-0007 face-0008": "--skip-missing",
     "peaccel gallery versions --gallery faces.lance": "",
     "peaccel gallery restore --gallery faces.lance --version 1": "",
     "peaccel gallery compact --gallery faces.lance": "",

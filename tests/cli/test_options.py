@@ -79,6 +79,7 @@ MEANINGS = {
     "data": "mnist|data set",
     "device": "GPU",
     "embeddings": "[Ii]tems",
+    "exclude_same": "own row",
     "features": "means",
     "gallery": "gallery",
     "gallery_coords": "gallery was taken",

@@ -1,7 +1,9 @@
 """Commands read tables wherever they read arrays, and name what they find by the ids of the tables."""
 
 import csv
+import dataclasses
 import json
+from pathlib import Path
 
 import faiss
 import lance
@@ -307,3 +309,45 @@ def test_a_ranking_with_queries_that_fit_nowhere_is_refused(tmp_path):
         io.write_ranking(tmp_path / "r.safetensors", ranking)
     io.write_ranking(tmp_path / "r.csv", ranking, queries=["x", "y"])
     assert lines(str(tmp_path / "r.csv")) == [["query", "rank", "id", "score"], ["x", "1", "a", "0.0"]]
+
+
+def test_columns_say_what_a_query_may_not_find(tmp_path, monkeypatch, capsys):
+    """The same person by the same camera, and each query's own row, of tables and of arrays beside items."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(4)
+    person, camera = np.repeat(np.arange(12), 6), np.tile(np.arange(3), 24)
+    mu = rng.normal(size=(12, 5))[person] + rng.normal(size=(72, 5))
+    rows = np.arange(0, 72, 4)
+    for name, some in (("g", np.arange(72)), ("q", rows)):
+        columns = {"key": some + 100, "person": person[some], "camera": camera[some]}
+        parquet.write_table(pa.table({"mu": list(mu[some]), **columns}), f"{name}.parquet")
+        np.savez(f"{name}.npz", mu=mu[some], **columns)
+    same = pe.exclude_same(*({"p": person[x], "c": camera[x]} for x in (rows, np.arange(72))))
+    for suffix in ("parquet", "npz"):
+        sides = f"--queries q.{suffix} --gallery g.{suffix}"
+        for names, exclude in (("key", rows), ("person camera", same)):
+            want = pe.search(pe.Point(mu[rows]), pe.Point(mu), 5, exclude=exclude)
+            assert run(capsys, f"search {sides} --out r.npz --k 5 --exclude-same {names}")[0] == 0
+            np.testing.assert_array_equal(np.load("r.npz")["ids"], want.ids)
+            assert run(capsys, f"search {sides} --out a.npz --above 0.5 --exclude-same {names}")[0] == 0
+            above = pe.search_above(pe.Point(mu[rows]), pe.Point(mu), 0.5, exclude=exclude)
+            np.testing.assert_array_equal(np.load("a.npz")["ids"], above.ids)
+            np.save("c.npy", pe.search(pe.Point(mu[rows]), pe.Point(mu), 40).ids)
+            assert run(capsys, f"rerank {sides} --out r.npz --k 5 --candidates c.npy --exclude-same {names}")[0] == 0
+            np.testing.assert_array_equal(np.load("r.npz")["ids"][:, 0], want.ids[:, 0])
+    labels = "--query-labels q.npz:person --gallery-labels g.npz:person"
+    assert run(capsys, f"evaluate {sides} {labels} --out e --exclude-same person camera")[0] == 0
+    found = pe.evaluate(pe.Point(mu[rows]), pe.Point(mu), (person[rows], person), exclude=same)
+    [written] = json.loads(Path("e/results.json").read_text())["scores"]
+    assert written["recall_at_1"] == dataclasses.asdict(found.scores[0].recall_at_1)
+    assert run(capsys, f"choose-threshold {sides} {labels} --out t --wrong 50% --exclude-same key")[0] == 0
+    chosen = pe.choose_threshold(pe.Point(mu[rows]), pe.Point(mu), (person[rows], person), wrong=0.5, exclude=rows)
+    assert io.read_fit("t/accept.json").threshold == chosen.accept.threshold
+    code, _, error = run(capsys, f"search {sides} --out r.npz --exclude-same day")
+    assert (code, error) == (
+        2,
+        "peaccel search: q.npz:day: key day is missing, found camera, key, mu, person; or name it: q.npz:NAME\n",
+    )
+    np.save("q.npy", mu[rows])
+    code, _, error = run(capsys, "search --queries q.npy --gallery g.npz --out r.npz --exclude-same day")
+    assert error == "peaccel search: q.npy: has no columns, expected a table or .npz with day for --exclude-same\n"

@@ -82,7 +82,9 @@ def test_runs_are_compared_by_their_queries(tmp_path, capsys, monkeypatch):
     reached = [json.loads((tmp_path / f"cosface-{seed}/result.json").read_text())["map_at_r"] for seed in (0, 1)]
     assert record["models"][1]["mean"]["value"] == pytest.approx(np.mean(reached), rel=1e-12)
     assert (tmp_path / "page/table.tex").read_text().startswith(r"\begin{tabular}")
-    assert "cosface" in (tmp_path / "page/report.html").read_text()
+    page = (tmp_path / "page/report.html").read_text()
+    command = "peaccel compare --runs pfe-0 pfe-1 cosface-0 cosface-1 --metric map_at_r --out page"
+    assert f"<code>{command}</code>, peaccel {pe.__version__}, 20" in page
     twice = run(capsys, "compare --runs pfe-0 pfe-0 cosface-0 --out page")
     assert twice[0] == 2 and "is a second run of pfe with seed 0: name one NAME=pfe-0" in twice[2]
     assert run(capsys, "compare --runs pfe-0 again=pfe-0 --out named")[0] == 0

@@ -4,9 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import CLASSES, assert_ranking, build, every_score
+from conftest import CLASSES, assert_ranking, build, every_score, make, to_numpy
 
 import peaccel as pe
+from peaccel.retrieval.plan import plan
 
 SCORES = {
     "normal_isotropic": (
@@ -283,3 +284,21 @@ def test_diagonal_rows_that_differ_by_roundings_are_told_apart(prune, score):
         )
         found = pe.search(q, g, 5, score, prune=prune)
         assert_ranking(found, by_sorting(every_score(q, g, score), 5), f"D={dim}, means around {far}")
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_few_queries_read_a_prepared_gallery_of_diagonal_normals_as_it_lies(library, monkeypatch):
+    """More of them read its rows, means beside variances."""
+    q, g = (make("normal_diagonal", n, 8, n, library=library) for n in (6, 300))
+    prepared, seen = pe.prepare(g), []
+    kernels = plan(q, prepared, "mls", detach=True).kernels
+
+    def search(op, inputs, *rest):
+        seen.append(np.shares_memory(to_numpy(inputs.mu2), to_numpy(g.mu)))
+        return kernels.search(op, inputs, *rest)
+
+    monkeypatch.setattr("peaccel.retrieval.plan.kernels_of", lambda mu: kernels._replace(search=search))
+    for n, as_it_lies in ((1, True), (5, True), (6, False)):
+        assert_ranking(pe.search(q[:n], prepared, 4), pe.search(q[:n], g, 4))
+        assert seen == [as_it_lies, True]
+        seen.clear()

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import types
 
+import faiss
 import numpy as np
 import pytest
 import torch
@@ -241,3 +242,58 @@ def test_the_methods_of_galleries_have_the_parameters_of_the_contract():
             contract = inspect.signature(getattr(Searchable, name)).parameters
             assert contract.keys() <= parameters.keys(), (kind, name)
             assert [parameters[x].kind for x in contract] == [x.kind for x in contract.values()], (kind, name)
+
+
+@pytest.mark.parametrize("factory", ["HNSW16", "IVF4,Flat", "Flat"])
+@pytest.mark.parametrize("name", ["faiss", "lance", "sharded"])
+def test_shortlists_grow_by_what_a_query_may_not_find(name, factory, tmp_path, _here):
+    """Of an index that finds all that it is asked for, the best of a shortlist of ten others are the ten best."""
+    items = pe.Point(make("point", 400, 8).mu)
+    ids = np.char.mod("item %04d", np.arange(400))
+    place = RNG.integers(0, 4, 400)
+    if name == "lance":
+        gallery = pe.Gallery.create(tmp_path / "g.lance", items[:300], ids[:300])
+        gallery.build_index(factory)
+        gallery.add(items[300:], ids[300:])
+    elif name == "faiss":
+        gallery = pe.FaissReranker.build(items, factory, ids=ids, recall=1.0)
+    else:
+        parts = (slice(0, 150), slice(150, 400))
+        gallery = ShardedGallery(
+            [pe.FaissReranker.build(items[part], factory, ids=ids[part], recall=1.0) for part in parts],
+            "cosine",
+        )
+    queries = items[:50]
+    for exclude, by_row in (
+        (ids[:50], np.arange(50)),
+        (pe.exclude_same({"x": place[:50]}, {"x": place}, ids=ids), pe.exclude_same({"x": place[:50]}, {"x": place})),
+    ):
+        want = pe.search(queries, items, 5, "cosine", exclude=by_row)
+        found = gallery.search(queries, 5, "cosine", shortlist=40, exclude=exclude)
+        hit = (found.ids == ids[want.ids]).mean()
+        assert hit > 0.97, hit
+        assert not (found.ids == "").any()
+        above = gallery.search_above(queries, 0.5, "cosine", exclude=exclude)
+        assert above.ids.tolist() == ids[pe.search_above(queries, items, 0.5, "cosine", exclude=by_row).ids].tolist()
+
+
+def test_items_that_share_an_id_are_excluded_by_it():
+    """As the photographs of a person: all of them, and the shortlist has other persons."""
+    items, persons = pe.Point(make("point", 300, 8).mu), np.repeat(np.arange(60), 5)
+    index = faiss.IndexIDMap(faiss.IndexFlatIP(8))
+    unit = (items.mu / np.linalg.norm(items.mu, axis=1, keepdims=True)).astype(np.float32)
+    index.add_with_ids(unit, persons)
+    reranker = pe.FaissReranker(index, pe.Point(items.mu.astype(np.float32)), ids=persons, features="unit")
+    queries = pe.Point(items.mu[::10].astype(np.float32))
+    scores = pe.pairwise(queries, pe.Point(items.mu.astype(np.float32)), "cosine")
+    best = scores.reshape(30, 60, 5).max(2)
+    best[np.arange(30), persons[::10]] = -9
+    want = np.argsort(-best, axis=1)[:, :4]
+    for shortlist in (8, 300, None):
+        found = reranker.search(queries, 4, shortlist=shortlist, exclude=persons[::10])
+        assert not (found.ids == persons[::10][:, None]).any()
+        if shortlist != 8:
+            np.testing.assert_array_equal(found.ids, want)
+    np.testing.assert_array_equal(reranker.rerank(queries, np.tile(np.arange(60), (30, 1)), 4).ids[:, 0], persons[::10])
+    with pytest.raises(ValueError, match=r"^FaissReranker\.rescore: items share ids, expected one item an id"):
+        reranker.rescore(queries, np.zeros((30, 1), int))

@@ -152,3 +152,18 @@ def test_merges_of_shards_do_not_wait(monkeypatch):
 def _sorted(_, scores, ids, k):
     """As the kernel's."""
     return tuple(x[:, :k] for x in best_first(scores, ids, by_row=True))
+
+
+def test_exclusions_are_sent_and_nobody_waits():
+    gallery = items("normal_isotropic", 20, 2)
+    queries, candidates = gallery[:5], on_gpu(torch.arange(20).expand(5, 20))
+    here = make("normal_isotropic", 20, 6, 2, dtype="float32", library="torch")
+    for exclude in (range(5), pe.exclude_same({"x": range(5)}, {"x": np.arange(20) % 7})):
+        with NothingWaits():
+            found = pe.search(queries, gallery, 4, "mls", exclude=exclude)
+            reranked = pe.rerank(queries, gallery, candidates, 4, "mls", exclude=exclude)
+            allowed = pe.search(queries, gallery, 4, "mls", exclude=exclude, allowed=range(10))
+        assert all(x.is_cuda for ranking in (found, reranked, allowed) for x in ranking)
+        for ranking, options in ((found, {}), (reranked, {}), (allowed, {"allowed": range(10)})):
+            want = pe.search(here[:5], here, 4, "mls", exclude=exclude, **options)
+            np.testing.assert_array_equal(to_numpy(ranking.ids.cpu()), to_numpy(want.ids))

@@ -372,7 +372,7 @@ def like(x: Array, values: np.ndarray[Any, Any]) -> Array:
 
 def is_repeated(x: Array) -> bool:
     """Whether all items have the same row in memory."""
-    return bool(len(x)) and (x.stride(0) if is_torch(x) else x.strides[0]) == 0
+    return (x.stride(0) if is_torch(x) else x.strides[0]) == 0 and bool(len(x))  # exports do not fix the length
 
 
 def widened(x: Array) -> Array:

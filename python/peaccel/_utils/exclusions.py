@@ -79,8 +79,9 @@ class Exclusions:
     def __getitem__(self, queries: Any) -> Exclusions:
         """The exclusions of some queries, with the lists of these alone."""
         used, lists = np.unique(self.lists[queries], return_inverse=True)
-        parts = [self.ids[self.offsets[i] : self.offsets[i + 1]] for i in used]
-        return Exclusions(lists, _offsets([len(x) for x in parts]), np.concatenate([self.ids[:0], *parts]))
+        counts = np.diff(self.offsets)[used]
+        offsets = _offsets(counts)
+        return Exclusions(lists, offsets, self.ids[_ranges(self.offsets[used], counts)])
 
     @property
     def nbytes(self) -> int:
@@ -96,6 +97,10 @@ class Exclusions:
     def of_query(self, query: int) -> Ids:
         """The items that a query may not find."""
         return self.ids[self.offsets[self.lists[query]] : self.offsets[self.lists[query] + 1]]
+
+    def under(self, ids: Ids) -> Exclusions:
+        """The same items under other ids [M]."""
+        return Exclusions(self.lists, self.offsets, ids)
 
     def require_like(self, owner: str, ids: Ids | None) -> None:
         """Refuse strings beside ids that are integers, or rows, and integers beside strings."""
@@ -124,7 +129,7 @@ class Exclusions:
         assert by_id.rows is not None
         first, last = (by_id.ascending.searchsorted(ids.ascending, side) for side in ("left", "right"))
         counts = last - first
-        items = by_id.rows[np.arange(counts.sum()) + np.repeat(first - (np.cumsum(counts) - counts), counts)]
+        items = by_id.rows[_ranges(first, counts)]
         rows = np.arange(len(counts)) if ids.rows is None else ids.rows
         lists, rows = self._of_item()[items], np.repeat(rows, counts)
         order = np.lexsort((rows, lists))
@@ -176,6 +181,11 @@ class Exclusions:
         """The same without some of the items."""
         before = np.append(0, np.cumsum(kept))
         return Exclusions(self.lists, before[self.offsets], self.ids[kept])
+
+
+def _ranges(first: Ints, counts: Ints) -> Ints:
+    """The numbers from each first one on, so many of each, one range after the other."""
+    return np.arange(counts.sum()) + np.repeat(first - (np.cumsum(counts) - counts), counts)
 
 
 def _offsets(counts: Any) -> Ints:

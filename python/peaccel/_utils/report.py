@@ -1,8 +1,10 @@
 """A report as one HTML file that needs nothing beside it: tables, and matplotlib pictures embedded as base64."""
 
+import shlex
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
+from peaccel._core import __version__
 from peaccel._utils.atomic_files import aside
 
 RIGHT, WRONG = "#1b7f4b", "#c0392b"
@@ -50,7 +53,7 @@ class Section:
     content: Figure | Table | None = None
 
 
-def write(path: Path, title: str, sections: Sequence[Section]) -> None:
+def write(path: Path, title: str, sections: Sequence[Section], command: Sequence[str]) -> None:
     """Write the report.
 
     Parameters
@@ -61,13 +64,18 @@ def write(path: Path, title: str, sections: Sequence[Section]) -> None:
         Plain text.
     sections
         In order.
+    command
+        The words of the command that makes the report: they name its files. Stands with version and date at the end.
     """
     from jinja2 import Environment, FileSystemLoader
 
     pages = FileSystemLoader(Path(__file__).parent)
     template = Environment(loader=pages, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(PAGE)
+    made_by = shlex.join(["peaccel", *command]), __version__, str(datetime.now(UTC).date())
     with aside(path, follow=False) as fresh:
-        fresh.write_text(template.render(title=title, sections=map(_laid_out, sections)), encoding="utf-8")
+        fresh.write_text(
+            template.render(title=title, sections=map(_laid_out, sections), made_by=made_by), encoding="utf-8"
+        )
 
 
 def _laid_out(section: Section) -> dict[str, Any]:

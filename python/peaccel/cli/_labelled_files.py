@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from peaccel import io
-from peaccel.cli._option_groups import BY_LABELS, FitFiles, LabelledSets
+from peaccel._utils.exclusions import Exclusions
+from peaccel.cli._option_groups import BY_LABELS, ExcludedItems, FitFiles, LabelledSets
 from peaccel.distributions import Distribution
 from peaccel.io._array_files import read_array
 from peaccel.metrics import Relevance
@@ -19,7 +20,7 @@ __all__ = ["WAYS", "LabelledFiles", "array", "novel", "read_images", "sides"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledFiles(LabelledSets, FitFiles):
+class LabelledFiles(LabelledSets, FitFiles, ExcludedItems):
     """Embeddings, and their right answers."""
 
     coords: Path | None = None
@@ -57,8 +58,17 @@ WAYS = (
 """The options that go together to say what is searched for, and what is right."""
 
 
-def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distribution | None, Any]:
-    """Queries, gallery, and what is right; `instead` names what else would do."""
+class SearchedSets(NamedTuple):
+    """Queries, gallery, what is right, and the rows that queries may not find."""
+
+    queries: Distribution
+    gallery: Distribution | None
+    labels: Any
+    exclude: Exclusions | None
+
+
+def sides(task: LabelledFiles, instead: str = "") -> SearchedSets:
+    """The contents of the files; `instead` names what else would do."""
     task.require_way(WAYS, instead)
     first = task.embeddings or task.queries
     assert first is not None
@@ -71,21 +81,34 @@ def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distrib
         for name in COUNTED:
             if getattr(task, name, None) is not None:
                 raise ValueError(f"--skip-bad left out rows, which --{name.replace('_', '-')} counts, expected none")
+    of_gallery = (first, asked) if task.gallery is None else (task.gallery, held)
+    labels = _labels(task, queries, gallery, asked, held)
+    return SearchedSets(queries, gallery, labels, task.exclusions([(first, asked), of_gallery]))
+
+
+def _labels(
+    task: LabelledFiles,
+    queries: Distribution,
+    gallery: Distribution | None,
+    asked: NDArray[Any] | None,
+    held: NDArray[Any] | None,
+) -> Any:
+    """What is right, of the rows that were kept."""
     if task.relevance is not None:
         pairs = array(task.relevance, "relevance")
-        return queries, gallery, Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))
+        return Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))
     if task.radius is not None:
         of_queries, of_gallery = (
             None if path is None else _kept(array(path, "coords"), rows)
             for path, rows in ((task.coords or task.query_coords, asked), (task.gallery_coords, held))
         )
         assert of_queries is not None
-        return queries, gallery, Relevance.within(of_queries, of_gallery, task.radius, metric=task.coords_metric)
+        return Relevance.within(of_queries, of_gallery, task.radius, metric=task.coords_metric)
     paths = (task.labels,) if task.labels is not None else (task.query_labels, task.gallery_labels)
     labels = tuple(
         _kept(io.read_labels(x), rows) for x, rows in zip(paths, (asked, held), strict=False) if x is not None
     )
-    return queries, gallery, labels if gallery is not None else labels[0]
+    return labels if gallery is not None else labels[0]
 
 
 def novel(task: LabelledFiles) -> tuple[Distribution | None, NDArray[Any] | None]:

@@ -5,16 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.table_paths import columns_in, file_of
 from peaccel.cli._fitted_files import AppliedFits, read_fit
 from peaccel.distributions import Distribution
 from peaccel.fits.plda import Plda
 from peaccel.fits.records import Calibration, Centre
+from peaccel.io._array_files import read_array
 from peaccel.retrieval.adaptive_norm import AdaptiveNorm
+from peaccel.retrieval.exclude_same import exclude_same
 from peaccel.scores import Score
 
-__all__ = ["BY_LABELS", "FitFiles", "LabelledSets", "NormFiles", "QueryFiles", "ScoreAndThreshold", "SkipBad", "dashed"]
+__all__ = [
+    "BY_LABELS",
+    "ExcludedItems",
+    "FitFiles",
+    "LabelledSets",
+    "NormFiles",
+    "QueryFiles",
+    "ScoreAndThreshold",
+    "SkipBad",
+    "dashed",
+]
 
 
 def dashed(names: Sequence[str]) -> str:
@@ -90,6 +107,31 @@ class NormFiles(FitFiles):
         if self.cohort is None:
             return None
         return AdaptiveNorm(owner, gallery, fits.of_gallery(self.cohort), score)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExcludedItems:
+    """Items that a query may not find."""
+
+    exclude_same: tuple[str, ...] = ()
+    """Leave out, for each query, the gallery items that have its values in all of these columns of the tables: person
+    camera as in Market-1501, or id for its own row. Of .npz files they are keys."""
+
+    def exclusions(self, sides: Sequence[tuple[Path, NDArray[np.bool_] | None]]) -> Exclusions | None:
+        """The rows that each query may not find, by the files of queries and gallery and by which of their rows were
+        kept."""
+        if not self.exclude_same:
+            return None
+        queries, gallery = ({name: _column(path, name, kept) for name in self.exclude_same} for path, kept in sides)
+        return exclude_same(queries, gallery)
+
+
+def _column(path: Path, name: str, kept: NDArray[np.bool_] | None) -> NDArray[Any]:
+    """A column of a table of items, or an array beside them."""
+    if path.suffix == ".npy":
+        raise ValueError(f"{path}: has no columns, expected a table or .npz with {name} for --exclude-same")
+    column = read_array(f"{file_of(path)}:{columns_in(path).get(name, name)}")
+    return column if kept is None else column[kept]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from peaccel import io, scores
+from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import Ids, SortedIds, and_none, are_strings, none_like, there
 from peaccel._utils.table_paths import columns_in
 from peaccel.cli._fitted_files import read_fit, with_prior
-from peaccel.cli._option_groups import NormFiles, QueryFiles
+from peaccel.cli._option_groups import ExcludedItems, NormFiles, QueryFiles
 from peaccel.cli._outputs import check_files, inputs_of
 from peaccel.distributions import Distribution
 from peaccel.fits.records import Threshold
@@ -25,7 +26,7 @@ __all__ = ["SearchFiles", "SearchInputs", "read", "write"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchFiles(QueryFiles, NormFiles):
+class SearchFiles(QueryFiles, NormFiles, ExcludedItems):
     """Gallery, queries, score and output of a search."""
 
     gallery: Path
@@ -86,6 +87,8 @@ class SearchInputs:
     """The fits that were applied to the items, as a threshold names them."""
     kept: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     """By row of the file of queries, whether it was kept; None for all."""
+    exclude: Exclusions | None = None
+    """The rows that each query may not find."""
 
     def depth(self, k: int) -> int:
         """How many items to find, of which k are kept."""
@@ -140,7 +143,8 @@ def read(task: SearchFiles, one_set: bool = False) -> SearchInputs:
         dim, size = queries.dim, len(gallery)
         accept.check(str(task.accept), score, task.k, label, dim=dim, applied=str(fits), gallery_size=size)
         _check_labels(task, accept, labels, len(gallery))
-    return SearchInputs(gallery, queries, score, ids, query_ids, accept, labels, norm, str(fits), asked)
+    exclude = task.exclusions([(task.queries, asked), (task.gallery, held)])
+    return SearchInputs(gallery, queries, score, ids, query_ids, accept, labels, norm, str(fits), asked, exclude)
 
 
 def _check_labels(task: SearchFiles, accept: Threshold, labels: Any, size: int) -> None:

@@ -50,5 +50,5 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel._utils import report
     from peaccel.evaluation.audit_pages import audit_sections
 
-    report.write(page, "Audit of a gallery", audit_sections(found, images))
+    report.write(page, "Audit of a gallery", audit_sections(found, images), ["audit", *arguments])
     print(f"\n-> {table}, {page}")

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel._utils import report
     from peaccel.evaluation.monitor_pages import monitor_sections
 
-    report.write(page, "Watch of a promise", monitor_sections(state))
+    report.write(page, "Watch of a promise", monitor_sections(state), ["check-threshold", *arguments])
     print(f"{state}\n\n{_next(task, monitor, state)}\n\n-> {page}")
     if task.strict and (state.alarm or state.moved):
         sys.exit(1)

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel._utils import report
     from peaccel.evaluation.pages import choice
 
-    report.write(page, "Choice of a score", choice(found))
+    report.write(page, "Choice of a score", choice(found), ["choose-score", *arguments])
     for name, path in paths.items():
         if (fit := kept.get(name)) is not None:
             io.write_fit(path, fit)

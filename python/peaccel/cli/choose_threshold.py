@@ -118,7 +118,7 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel._utils import report
     from peaccel.evaluation.threshold_pages import threshold_sections
 
-    report.write(page, "Choice of a threshold", threshold_sections(found))
+    report.write(page, "Choice of a threshold", threshold_sections(found), ["choose-threshold", *arguments])
     print(f"\n-> {page}")
     if found.centre is not None:
         io.write_fit(centre, found.centre)
@@ -164,7 +164,7 @@ def _of_searches(
     if task.try_centre and (task.centre or task.plda or task.calibration):
         raise ValueError("--try-centre stands alone, found --centre, --plda or --calibration beside it")
     score = _score(task)
-    queries, gallery, labels = sides(task, "--pairs")
+    queries, gallery, labels, exclude = sides(task, "--pairs")
     others, classes = novel(task)
     return choose_threshold(
         queries,
@@ -174,6 +174,7 @@ def _of_searches(
         **alphas,
         per=task.per,
         groups=None if task.groups is None else io.read_labels(task.groups),
+        exclude=exclude,
         within=within,
         delta=delta,
         novel=others,
@@ -198,9 +199,11 @@ def _score(task: ChooseThreshold) -> Score:
 def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> ThresholdChoice:
     if "fpir" in alphas:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
-    if task.confidence != ChooseThreshold.confidence or task.try_centre or task.per or task.groups or task.within:
-        names = "--confidence, --try-centre, --per, --groups and --within"
-        raise ValueError(f"{names} are of searches, not of --pairs, --trial-list")
+    of_searches = {name: getattr(task, name) for name in ("try_centre", "per", "groups", "within", "exclude_same")}
+    if beside := [name for name, value in of_searches.items() if value]:
+        raise ValueError(f"{dashed(beside)} is of searches, not of --pairs, --trial-list")
+    if task.confidence != ChooseThreshold.confidence:
+        raise ValueError("--confidence is of searches, not of --pairs, --trial-list")
     pairs, clusters = _scored_trials(task) if task.pairs is None else (_scored_pairs(task, task.pairs), None)
     return choose_pair_threshold(
         *pairs,
@@ -259,11 +262,12 @@ def _next(task: ChooseThreshold, found: ThresholdChoice, accept: Path) -> str:
         if (value := getattr(task, name)) is not None:
             flags += [dashed([name]), str(value)]
     plain = found.confidence == "score" and found.centre is None and task.centre is None and task.cohort is None
-    if task.embeddings is not None and plain:
+    if task.embeddings is not None and plain and not task.exclude_same:
         line = shlex.join(["--embeddings", str(task.embeddings), *flags, "--accept", str(accept)])
         return f"peaccel duplicates {line} --out ..."
     if found.centre is not None:
         flags += ["--centre", str(accept.with_name("centre.json"))]
+    flags += ["--exclude-same", *task.exclude_same] if task.exclude_same else []
     flags += ["--k", str(found.deepest), "--accept", str(accept), "--gallery", str(task.gallery or task.embeddings)]
     if found.accept is not None and found.accept.of_classes:
         flags += ["--gallery-labels", str(task.gallery_labels or task.labels)]

@@ -48,7 +48,9 @@ def main(arguments: Sequence[str]) -> None:
     from peaccel.evaluation.pages import tables
 
     said = f"{found.sentence()} {task.metric} of {found.summary()}"
-    report.write(page, "Comparison of models", tables(found.tables(), (said,), explained(ComparedModel)))
+    report.write(
+        page, "Comparison of models", tables(found.tables(), (said,), explained(ComparedModel)), ["compare", *arguments]
+    )
     print(f"\n-> {latex}, {page}")
 
 

@@ -194,7 +194,9 @@ def run(settings: DemoSettings) -> Results:
     record = {"settings": asdict(settings), "recipe": used, "results": asdict(results)}
     with aside(numbers, follow=False) as fresh:
         fresh.write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
-    report.write(results.report, "Reranking by uncertainty", _sections(results, runs[0], settings, recipe, data))
+    report.write(
+        results.report, "Reranking by uncertainty", _sections(results, runs[0], settings, recipe, data), ["demo"]
+    )
     _print(results)
     return results
 

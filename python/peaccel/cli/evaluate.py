@@ -71,13 +71,15 @@ def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = parse(Evaluate, "peaccel evaluate", __doc__, arguments)
     if (trials := task.read_trials("embeddings")) is not None:
-        _of_trials(task, trials)
+        _of_trials(task, trials, arguments)
         return
     if task.normalise is not None or task.cohort is not None:
         raise ValueError("--normalise and --cohort are of --trial-list, which is not there")
     if task.templates is not None and (task.embeddings is None or task.labels is None):
         raise ValueError("--templates needs --embeddings and --labels")
-    queries, gallery, labels = sides(task)
+    if task.templates is not None and task.exclude_same:
+        raise ValueError("--exclude-same is of searches, found --templates")
+    queries, gallery, labels, exclude = sides(task)
     numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
     scores = _scores(task, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
@@ -99,6 +101,7 @@ def main(arguments: Sequence[str]) -> None:
         gallery,
         labels,
         scores,
+        exclude=exclude,
         pairs=pairs,
         p_target=task.p_target,
         quality=quality,
@@ -121,11 +124,11 @@ def main(arguments: Sequence[str]) -> None:
     if templates is not None:
         shown += tables(templates.tables(), (templates.summary(),), explained(TemplateResult), text_columns=2)
     if images is not None and of_gallery is not None and len(scores) > 1:
-        truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
+        truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery), exclude)
         best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)
         both, pictures = (scores[0], scores[best]), (images, of_gallery)
         shown.append(retrievals(queries, gallery, truth, both, pictures, task.seed))
-    report.write(page, "Evaluation", shown)
+    report.write(page, "Evaluation", shown, ["evaluate", *arguments])
     print(f"\n-> {page}")
 
 
@@ -137,9 +140,11 @@ def _scores(task: Evaluate, kinds: tuple[str, str]) -> list[Score]:
     return as_scores("evaluate", named or None, kinds)
 
 
-def _of_trials(task: Evaluate, named: NamedTrials) -> None:
+def _of_trials(task: Evaluate, named: NamedTrials, arguments: Sequence[str]) -> None:
     """Verify a list of trials, and write its numbers and its page."""
-    beside = [name for name in ("templates", "quality", "images", "gallery_images") if getattr(task, name) is not None]
+    beside = [
+        name for name in ("templates", "quality", "images", "gallery_images", "exclude_same") if getattr(task, name)
+    ]
     if beside:
         raise ValueError(f"--{beside[0].replace('_', '-')} is of searches, not of --trial-list")
     task.check_norm()
@@ -163,5 +168,7 @@ def _of_trials(task: Evaluate, named: NamedTrials) -> None:
     from peaccel._utils import report
     from peaccel.evaluation.pages import tables
 
-    report.write(page, "Evaluation", tables(found.tables(), (found.summary(),), explained(TrialResult)))
+    report.write(
+        page, "Evaluation", tables(found.tables(), (found.summary(),), explained(TrialResult)), ["evaluate", *arguments]
+    )
     print(f"\n-> {page}")

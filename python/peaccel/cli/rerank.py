@@ -54,7 +54,8 @@ def main(arguments: Sequence[str]) -> None:
         inputs = read(task)
         start = perf_counter()
         chosen = inputs.rows(candidates, task.candidates)
-        ranking = retrieval.rerank(inputs.queries, inputs.gallery, chosen, inputs.depth(task.k), inputs.score)
+        depth, score, exclude = inputs.depth(task.k), inputs.score, inputs.exclude
+        ranking = retrieval.rerank(inputs.queries, inputs.gallery, chosen, depth, score, exclude=exclude)
     else:
         assert task.index is not None
         index = faiss_index.read(str(task.index))
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str]) -> None:
         )
         if inputs.ids is None and reranker.has_ids and (inputs.norm is not None or inputs.labels is not None):
             raise ValueError(f"{task.index}: returns ids, not rows of the gallery; expected --ids")
-        found = reranker.search(inputs.queries, inputs.depth(task.k), shortlist=task.shortlist)
+        depth, exclude = inputs.depth(task.k), inputs.exclude
+        exclude = None if exclude is None else exclude.under(reranker.ids[exclude.ids])
+        found = reranker.search(inputs.queries, depth, shortlist=task.shortlist, exclude=exclude)
         ranking = Ranking(found.scores, inputs.rows(found.ids, task.index))
     write(task, inputs, ranking, perf_counter() - start)

@@ -37,12 +37,15 @@ def main(arguments: Sequence[str]) -> None:
     inputs = read(task)
     start = perf_counter()
     if task.above is None:
-        found = retrieval.search(inputs.queries, inputs.gallery, inputs.depth(task.k), inputs.score)
+        depth, score = inputs.depth(task.k), inputs.score
+        found = retrieval.search(inputs.queries, inputs.gallery, depth, score, exclude=inputs.exclude)
         write(task, inputs, found, perf_counter() - start)
         return
     if inputs.kept is not None:
         raise ValueError(f"{task.queries}: --skip-bad left out queries, which --above cannot show, expected none")
-    above = search_above(inputs.queries, inputs.gallery, task.above, inputs.score, most=task.most)
+    above = search_above(
+        inputs.queries, inputs.gallery, task.above, inputs.score, most=task.most, exclude=inputs.exclude
+    )
     seconds = perf_counter() - start
     io.write_ranking(task.out, above.under(inputs.named(above.ids)), inputs.query_ids)
     size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"

@@ -201,7 +201,6 @@ def choose_threshold(
     judged = chosen.judged.part(~some, ~some_others) if apart else chosen.judged
     about = _about(queries, gallery, named, judged, grouping, novel is not None, chosen.norm)
     terms = chosen.terms(named, queries.dim, truth.gallery, about)
-    set_apart = f"{some.sum()} queries of {len(np.unique(units[some]))} other {grouping}" if apart else ""
     return replace(
         _chosen(owner, judged, (WRONG_ANSWERS, FPIR), asked, pers, delta, seed, terms, novel is not None),
         score=named.label,
@@ -209,7 +208,7 @@ def choose_threshold(
         confidence=chosen.confidence,
         centre=chosen.centre,
         compared=compared,
-        compared_on=set_apart,
+        compared_on=f"{some.sum()} queries of {len(np.unique(units[some]))} other {grouping}" if apart else "",
         deepest=_deepest(chosen, truth, classes),
     )
 

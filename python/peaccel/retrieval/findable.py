@@ -1,16 +1,18 @@
 """Items that queries may find: the allowed ones, without those that a query may not find.
 
-A query that may not find E items is searched for k + E of all items, of which these are left out. Where many queries
-may not find the same items, and these are many, the others are searched.
+A query that may not find E items is searched for k + min(E, 4) of all items, of which these are left out. Where fewer
+than k are left it is searched for more, up to k + E. Where many queries that lack some may not find the same items, and
+these are many, the others are searched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from peaccel._utils.arrays import Array, full, like, namespace, on_host
+from peaccel._utils.arrays import Array, device_of, full, like, namespace, on_host
 from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import Ids, Ints, SortedIds, checked_allowed
 from peaccel.retrieval.plan import Plan
@@ -19,6 +21,8 @@ from peaccel.retrieval.ranking import remaining
 __all__ = ["ALL", "HELD", "Findable", "Found", "Pairs"]
 
 HELD = 1 << 20  # pairs that one search may return
+FEW = 4  # items that a query may not find, beside the best k, that a first search returns
+TIMES = 8  # times as many in the next search of queries that lack some
 MANY = 1024  # items that a query may not find from which on the others may be copied
 SHARING = 8  # queries that may not find the same ones, for each copy
 
@@ -70,14 +74,18 @@ class Findable(NamedTuple):
         if self.is_all:
             return planned.best_of_all(k, prune)
         if planned.pair.op.draws:  # by the numbers of rows, so that all stay beside each other
-            return self._remaining(planned, k, prune)
+            more = 0 if excluded is None else int(excluded.counts.max(initial=0))
+            more += 0 if rows is None else len(planned.inputs.mu2) - len(rows)
+            return self._remaining(planned, k, more, prune)
         if rows is not None:
             inside = None if excluded is None else excluded.among(SortedIds(rows))
             narrowed = planned.of_rows(items=like(planned.inputs.mu2, rows))
             scores, places, scored = Findable(None, inside).best(narrowed, k, prune)
             return scores, like(places, np.append(rows, -1))[places], scored
         assert excluded is not None
-        parts = [part for queries in excluded.by_count() for part in self._of_some(planned, k, prune, queries)]
+        here = device_of(planned.inputs.mu2) in ("numpy", "cpu")  # elsewhere nobody waits for what is lacking
+        more = FEW if here else int(excluded.counts.max(initial=0))
+        parts = list(self._without(planned, np.arange(len(excluded)), k, more, prune))
         if len(parts) == 1:
             return parts[0][1]
         shape, (_, first) = (len(excluded), k), parts[0]
@@ -86,32 +94,35 @@ class Findable(NamedTuple):
             scores[queries], found[queries] = part[:2]
         return scores, found, None
 
-    def _of_some(self, planned: Plan, k: int, prune: str, queries: Ints) -> list[tuple[Ints, Found]]:
-        """The best k for some queries, which may not find about as many items each."""
+    def _without(self, planned: Plan, queries: Ints, k: int, more: int, prune: str) -> Iterator[tuple[Ints, Found]]:
+        """The best k for some queries, of the best k + more of all rows at first."""
         assert self.excluded is not None
         excluded, size = self.excluded[queries], len(planned.inputs.mu2)
-        most = int(excluded.counts.max(initial=0))
-        if most > MANY and SHARING * excluded.count_lists() <= len(queries):
-            found = []
+        counts = excluded.counts
+        if more > MANY and SHARING * excluded.count_lists() <= len(queries):
             for places, denied in excluded.by_list():
                 others = Findable(np.delete(np.arange(size), denied))
-                found.append((queries[places], others.best(planned.of_rows(queries=queries[places]), k, prune)))
-            return found
-        step = max(HELD // (k + most), 1)
-        if len(queries) == len(planned.inputs.mu1) <= step:
-            return [(queries, self._remaining(planned, k, prune))]
-        blocks = [queries[start : start + step] for start in range(0, len(queries), step)]
-        return [
-            (block, Findable(None, self.excluded[block])._remaining(planned.of_rows(queries=block), k, prune))
-            for block in blocks
-        ]
+                yield queries[places], others.best(planned.of_rows(queries=queries[places]), k, prune)
+            return
+        more = min(more, int(counts.max(initial=0)))
+        step = max(HELD // (k + more), 1)
+        for start in range(0, max(len(queries), 1), step):
+            some = slice(start, start + step)
+            whole = len(queries[some]) == len(planned.inputs.mu1)
+            part = planned if whole else planned.of_rows(queries=queries[some])
+            scores, rows, scored = Findable(None, excluded[some])._remaining(part, k, more, prune)
+            lacking = (counts[some] > more) & (k + more < size)
+            if not lacking.any() or not (lacking := lacking & on_host((rows < 0).any(1))).any():
+                yield queries[some], (scores, rows, scored)
+                continue
+            kept = like(rows, np.flatnonzero(~lacking))
+            yield queries[some][~lacking], (scores[kept], rows[kept], None)
+            yield from self._without(planned, queries[some][lacking], k, TIMES * more, prune)
 
-    def _remaining(self, planned: Plan, k: int, prune: str) -> Found:
-        """The best k of a search that is as much deeper as rows may not be found."""
+    def _remaining(self, planned: Plan, k: int, more: int, prune: str) -> Found:
+        """The best k of the best k + more of all rows that may be found."""
         size = len(planned.inputs.mu2)
-        most = 0 if self.excluded is None else int(self.excluded.counts.max(initial=0))
-        most += 0 if self.rows is None else size - len(self.rows)
-        scores, rows, scored = planned.best_of_all(k + min(most, size), prune)
+        scores, rows, scored = planned.best_of_all(k + min(more, size), prune)
         queries: Array = np.arange(len(scores))[:, None]
         return *remaining(scores, rows, self._refused(like(rows, queries), rows), k), scored
 

@@ -30,6 +30,7 @@ from peaccel.scores._inputs import AS_THEY_LIE
 
 __all__ = ["Plan", "plan"]
 
+FEW = 6  # queries that read a gallery of diagonal normals once, as it lies; more of them lay its rows out anew
 FRESH = 1 << 25  # bytes above which memory comes as new pages, and a gradient costs more than a copy of few rows
 
 
@@ -66,8 +67,11 @@ class Plan(NamedTuple):
 
     def best_of_all(self, k: int, prune: str) -> tuple[Array, Array, float | None]:
         """Scores and rows [Q, k] of the best of all rows, and the share of pairs that were scored, if it is known."""
-        panels = None if self.laid_out is None else self.laid_out.panels()
-        return self.kernels.search(self.pair.op, self.inputs, k, prune, panels)
+        inputs, laid_out = self.inputs, self.laid_out
+        if laid_out is not None and laid_out.apart is not None and len(inputs.mu1) < FEW:
+            inputs = inputs._replace(mu2=laid_out.apart[0], uncertainty2=laid_out.apart[1])
+        panels = None if laid_out is None else laid_out.panels()
+        return self.kernels.search(self.pair.op, inputs, k, prune, panels)
 
     def of_rows(self, *, queries: Array = None, items: Array = None) -> Plan:
         """The same call of some of the queries, or of the items, by their rows or slices; of no use where it draws."""

@@ -153,12 +153,14 @@ class Prepared(Generic[ArrayT]):
 
     def _lay_out(self, pair: Pair) -> LaidOut:
         mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.near))
-        if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:
-            rows = _side_by_side(mu, uncertainty)  # the kernel reads views of the halves
-            copies, mu, uncertainty = [rows], rows[:, : self.dim], rows[:, self.dim :]
-        else:
-            copies = [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
-        return LaidOut(pair, (mu, uncertainty), copies, pack=self.packed, codes=self._codes)
+        copies = [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
+        if not (self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape):
+            return LaidOut(pair, (mu, uncertainty), copies, pack=self.packed, codes=self._codes)
+        rows = _side_by_side(mu, uncertainty)  # the kernel reads views of the halves
+        laid_out = LaidOut(pair, (rows[:, : self.dim], rows[:, self.dim :]), [rows], pack=True, codes=self._codes)
+        if not copies and device_of(mu) in ("numpy", "cpu"):
+            laid_out.apart = mu, uncertainty
+        return laid_out
 
     def extended(self, gallery: Distribution[ArrayT]) -> Prepared[ArrayT]:
         """The same for a gallery that begins with the items of this one. Nothing of these is computed again."""
@@ -186,6 +188,8 @@ class LaidOut:
         self._codes: np.ndarray[Any, Any] | None = None
         # Buffers with spare rows, of a gallery that grows: of the inputs, by their positions, and of the codes.
         self._growing: dict[int, Array] = {}
+        self.apart: tuple[Array, Array] | None = None
+        """The gallery's arrays, of which the inputs are copies side by side: few queries search them sooner."""
 
     @property
     def nbytes(self) -> int:

@@ -635,7 +635,7 @@ class Gallery:
         if excluded is None:
             return None
         excluded.require_like(owner, self._table.nothing[1])
-        return Exclusions(excluded.lists, excluded.offsets, encoded(owner, excluded.ids))
+        return excluded.under(encoded(owner, excluded.ids))
 
     def search_above(
         self,
