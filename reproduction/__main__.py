@@ -57,6 +57,9 @@ class Reproduce:
 
     list: bool = False
     """Print every table and figure of the papers with the command that makes it, and stop."""
+    check: bool = False
+    """Recompute the page and the tables of the documentation from the files of results that are kept, train nothing,
+    and print which of them differ. Figures are left out, since other versions of matplotlib draw other bytes."""
     quick: bool = False
     """Few classes, two splits and no search: minutes, and no numbers to believe."""
     only: tuple[Experiment, ...] = EXPERIMENTS
@@ -90,6 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(task: Reproduce) -> None:
     if task.list:
         print_list()
+        return
+    if task.check:
+        _check()
         return
     plan = read_plan(task.quick)
     results = task.results_out or Path("runs") / ("reproduce-quick" if task.quick else "reproduce") / "results.jsonl"
@@ -127,6 +133,29 @@ def page_of(plan: Plan, records: dict[Cell, ledger.Record], results: Path) -> st
     """The page, Markdown, of what is finished of a file of results."""
     of = sum(1 for _ in cells(plan)) + sum(1 for _ in retries(records))
     return markdown(plan, records, of, ledger.count(results))
+
+
+def _check() -> None:
+    """Compare the page and the tables with the files of results.
+
+    Raises
+    ------
+    ValueError
+        Some differ.
+    """
+    from reproduction.checking import recomputed
+
+    root = Path(__file__).parents[1]
+    plan, results, page = read_plan(), root / "reproduction" / "results.jsonl", root / "docs" / "reproduction.md"
+    records = _finished(plan, ledger.read(results))
+    expected = dict(recomputed())
+    expected |= {page.parent / FOLDER / name: text for name, text in files(plan, records).items()}
+    expected[page] = f"{page.read_text(encoding='utf-8').partition(MARK)[0]}{MARK}\n\n{page_of(plan, records, results)}"
+    compared = [path for path in expected if path.suffix != ".svg"]
+    differ = [path for path in compared if path.read_text(encoding="utf-8") != expected[path]]
+    if differ:
+        raise ValueError(f"--check: other than their results: {', '.join(str(x.relative_to(root)) for x in differ)}")
+    print(f"{len(compared)} files are as their results give them")
 
 
 def print_list() -> None:

@@ -23,6 +23,7 @@ from peaccel.evaluation import verification_pairs
 from reproduction import frozen
 from reproduction.face_clusters import CLUSTERED, clustered
 from reproduction.figures import STYLE
+from reproduction.files import written
 from reproduction.lfw import (
     BLURS,
     CHIP,
@@ -168,23 +169,23 @@ def identified(way: Way, people: Ints, of: Watch) -> Any:
 def whole(x: Faces, _: int) -> Found:
     """Numbers of the whole set by the encoder as it is: folds, search, watch list, and faces that are spoilt."""
     people, every = x.people, np.arange(len(x.people))
-    way = Way(pe.Point(x.clean), "cosine")
-    found: Found = {}
+    points, place, found = pe.Point(x.clean), drawn_order(people, 0), dict[str, list[float]]()
     pairs, same = x.pairs, people[x.pairs[:, 0]] == people[x.pairs[:, 1]]
     for name, score in (("cosine", "cosine"), ("distance", "neg_sq_l2")):
-        folds = by_folds(Way(way.items, score).pairs(pairs), same)
-        found[f"ten folds, {name}"] = [100 * folds.mean(), 100 * folds.std(ddof=1) / len(folds) ** 0.5]
-    row = pe.evaluate(way.items, None, people, "cosine").scores[0]
-    found["evaluate: Recall@1, EER, TAR at FAR 0.1 %"] = [
-        100 * getattr(row, k).value for k in ("recall_at_1", "equal_error_rate", "tar_at_far")
-    ]
-    several = every[(np.bincount(people) > 1)[people]]
-    best, _scores = way.best(several, every)
-    found["Recall@1 by numpy"] = [100 * float((people[best] == people[several]).mean()), len(several)]
-    for name, most in (("one photograph", 1), ("all photographs", len(people))):
-        of = watch(people, drawn_order(people, 0), np.ones(len(people), bool), most)
-        rates = [100 * identified(way, people, of).at_fpir(rate).detection_identification_rate for rate in FPIR]
-        found[f"found at FPIR 10, 1, 0.1 %, {name} of each person"] = [*rates, *map(len, of)]
+        folds = 100 * by_folds(Way(points, score).pairs(pairs), same)
+        found[f"number, ten folds by {name}, with standard error"] = [folds.mean(), folds.std(ddof=1) / 10**0.5]
+    for name, most in (("all photographs", len(people)), (f"at most {MOST} of a person", MOST)):
+        rows = every[place < most]
+        row = pe.evaluate(points[rows], None, people[rows], "cosine").scores[0]
+        shares = {"Recall@1": row.recall_at_1, "EER": row.equal_error_rate, "TAR at FAR 0.1 %": row.tar_at_far}
+        found |= {f"number, {k}, {name}": [100 * v.value] for k, v in shares.items()}
+    of = watch(people, place, np.ones(len(people), bool), 1)
+    searches = identified(Way(points, "cosine"), people, of)
+    for rate in FPIR:
+        share = 100 * searches.at_fpir(rate).detection_identification_rate
+        found[
+            f"number, found at FPIR {100 * rate:g} %, {len(of.enrolled):,} people and {len(of.strangers):,} strangers"
+        ] = [share]
     return found | dict(spoilt(x))
 
 
@@ -267,8 +268,10 @@ def promised(x: Faces, _: int) -> Found:
     near = Way(pe.Point(x.clean), "neg_sq_l2").best(queries, of.enrolled)[1]
     accepted = near >= -(DISTANCE**2)
     shares = outcome(accepted, right)[0], accepted[novel].mean(), (accepted & right)[~novel].mean()
-    found["copied"] = [100 * float(share) for share in shares]
-    return found
+    names = "answers that are wrong", "strangers that are answered", "people that are found"
+    return found | {
+        f"number, {k}, from a distance of {DISTANCE} on": [100 * v] for k, v in zip(names, shares, strict=True)
+    }
 
 
 # ---- uncertainties ---------------------------------------------------------------------------------------------------
@@ -390,9 +393,13 @@ def finished() -> dict[str, list[dict[str, NDArray[np.float64]]]]:
 def tables() -> Iterator[Table]:
     """Names, headers and rows of the tables, from the file of results."""
     every = finished()
-    for name, part, columns in (("whole", "spoilt", SPOILT), ("promised", "threshold", PROMISED)):
-        once = starting(part, every[name][0])
-        yield f"lfw_{part}", columns, [(k, *cells(v, columns[1:])) for k, v in once.items()]
+    once = every["whole"][0] | every["promised"][0]
+    for part, columns in (("spoilt", SPOILT), ("threshold", PROMISED)):
+        yield f"lfw_{part}", columns, [(k, *cells(v, columns[1:])) for k, v in starting(part, once).items()]
+    numbers: list[tuple[str, ...]] = [
+        (k, " ± ".join(f"{x:.2f}" for x in v)) for k, v in starting("number", once).items()
+    ]
+    yield "lfw_number", ("Of clean photographs", "%"), numbers
     runs = {part: [starting(part, run) for run in every["mixed"]] for part in MIXED}
     runs |= {"scores": every["scored"], "clusters": every["clustered"]}
     for part, header in (SEPARATE | MIXED).items():
@@ -458,12 +465,14 @@ def main() -> int:
     for name, (experiment, splits) in EXPERIMENTS.items():
         for split in range(splits):
             if (name, split) not in done:
-                line = {"experiment": name, "split": split, "embeddings": x.checksum()}
+                found = {k: [round(float(number), 5) for number in v] for k, v in experiment(x, split).items()}
+                line = {"experiment": name, "split": split, "embeddings": x.checksum(), "found": found}
                 with RESULTS.open("a") as lines:
-                    lines.write(json.dumps(line | {"found": experiment(x, split)}, separators=(",", ":")) + "\n")
+                    lines.write(json.dumps(line, separators=(",", ":")) + "\n")
     for name, header, rows in tables():
         write(name, header, rows)
-    FIGURE.write_text(figure(), encoding="utf-8")
+    with written(FIGURE) as fresh:
+        fresh.write_text(figure(), encoding="utf-8")
     return 0
 
 

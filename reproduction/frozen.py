@@ -294,6 +294,22 @@ def finished() -> list[dict[str, Any]]:
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
 
 
+def tables() -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Names, headers and rows of the tables, from the file of results."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for x in sorted(finished(), key=lambda x: (x["embeddings"] == "speakers", x["embeddings"], x["split"])):
+        runs.setdefault(x["embeddings"], []).append(x)
+    rows = [
+        (name, f"{len(splits)}", *row)
+        for name, splits in runs.items()
+        for row in speakers.table([{k: np.array(v) for k, v in x["learnable"].items()} for x in splits], LEARNABLE)
+    ]
+    yield "real_learnable", ("Embeddings", "Splits", "Confidence", *LEARNABLE), rows
+    found = [[{k: np.array([v]) for k, v in x["claims"].items()} for x in splits] for splits in runs.values()]
+    columns = [{name: cell for name, cell in speakers.table(splits, ("points",))} for splits in found]
+    yield "real_claims", ("Claim, in points", *runs), [(k, *(c[k] for c in columns)) for k in columns[0]]
+
+
 def main() -> int:
     """Run what is missing, split after split, and write the tables."""
     warnings.simplefilter("ignore")
@@ -306,18 +322,8 @@ def main() -> int:
             if (name, split) not in done:
                 with RESULTS.open("a") as lines:
                     lines.write(json.dumps(run(name, split, build(split)), separators=(",", ":")) + "\n")
-    runs: dict[str, list[dict[str, Any]]] = {}
-    for x in sorted(finished(), key=lambda x: (x["embeddings"] == "speakers", x["embeddings"], x["split"])):
-        runs.setdefault(x["embeddings"], []).append(x)
-    rows = [
-        (name, f"{len(splits)}", *row)
-        for name, splits in runs.items()
-        for row in speakers.table([{k: np.array(v) for k, v in x["learnable"].items()} for x in splits], LEARNABLE)
-    ]
-    speakers.write("real_learnable", ("Embeddings", "Splits", "Confidence", *LEARNABLE), rows)
-    found = [[{k: np.array([v]) for k, v in x["claims"].items()} for x in splits] for splits in runs.values()]
-    columns = [{name: cell for name, cell in speakers.table(splits, ("points",))} for splits in found]
-    speakers.write("real_claims", ("Claim, in points", *runs), ((k, *(c[k] for c in columns)) for k in columns[0]))
+    for name, header, rows in tables():
+        speakers.write(name, header, rows)
     return 0
 
 

@@ -250,6 +250,7 @@ COLUMNS = {
 
 RIVAL = "arcface"
 GAINS = (f"Recall@1 less `{RIVAL}`", "less that gain with fewer classes")
+HEADER = ("Row", "Classes", "Splits", *COLUMNS, *GAINS)
 
 
 def table() -> Iterator[tuple[str, ...]]:
@@ -301,7 +302,7 @@ def main() -> int:
         record = run(row, classes, split, parts(every, kept, classes, split))
         with RESULTS.open("a") as lines:
             lines.write(json.dumps(record, separators=(",", ":")) + "\n")
-    write("kanji", ("Row", "Classes", "Splits", *COLUMNS, *GAINS), table())
+    write("kanji", HEADER, table())
     return 0
 
 

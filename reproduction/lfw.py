@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageFilter
 
+from reproduction.files import written
+
 CACHE = Path(__file__).parents[1] / "runs" / "lfw"
 CHIP = 150  # pixels of a side, as the encoder takes them
 SIDES = (12, 24, 38, 60, 96)  # to which chips are shrunk; 38 is a quarter of the resolution
@@ -94,9 +96,8 @@ def photographs() -> Path:
 
 def keep(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write arrays to a file, whole or not at all."""
-    aside = path.with_name(f".{path.name}")
-    np.savez(aside, **arrays)  # type: ignore[arg-type]  # of which allow_pickle is none
-    aside.replace(path)
+    with written(path) as fresh:
+        np.savez(fresh, **arrays)  # type: ignore[arg-type]  # of which allow_pickle is none
 
 
 def embedded(folder: Path) -> Faces:

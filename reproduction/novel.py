@@ -41,6 +41,7 @@ COLUMNS = (
     "Confidence less cosine",
     "Novel, by the variance of the distance",
 )
+HEADER = ("Trained on", "Row", *COLUMNS)
 
 
 def run(split: int, task: Task, row: str) -> Record:
@@ -103,7 +104,7 @@ def main() -> int:
             record = run(*cell)
             with RESULTS.open("a") as lines:
                 lines.write(json.dumps(record, separators=(",", ":")) + "\n")
-    write("novel", ("Trained on", "Row", *COLUMNS), rows())
+    write("novel", HEADER, rows())
     return 0
 
 

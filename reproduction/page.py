@@ -28,7 +28,7 @@ from reproduction.plan import TASKS, WHOLE, Cell, Plan, Task
 from reproduction.search import called_different, called_different_by_draws, overlap, trials, variance_of_search
 from reproduction.sections import FOLDER, LOWER_IS_BETTER, SECTIONS, file_of, measured
 from reproduction.student import LEVEL, holm, where_mean
-from reproduction.tables import ABOVE, claims_table, interval, pairs, tables
+from reproduction.tables import ABOVE, claims_table, interval, pairs, power, tables
 
 __all__ = ["files", "markdown", "plane_of"]
 
@@ -180,8 +180,9 @@ def _claims(plan: Plan, records: Records) -> Iterator[str]:
     by_claim = _words(by_task)
     yield _in_short(by_claim)
     yield (
-        "**Open**: neither held nor reversed; of several comparisons, how many "
-        f"hold by themselves. **Too few draws**: more than one of six failed. **{TURNS.capitalize()}**: decided over "
+        "**Open**: neither held nor reversed; of several comparisons, how many hold by themselves. In brackets the "
+        "distance from a bound that these splits or draws see in four of five cases, and how many of them would see "
+        f"the distance found. **Too few draws**: more than one of six failed. **{TURNS.capitalize()}**: decided over "
         "splits, but not with the search of settings as a source of chance, or not on that side by the mean of common "
         f"draws. {UNKNOWN}: no common draws to see it by. {OVERLAPS}: open for other scans, by Nadeau and Bengio's "
         "correction. Beside verdicts are differences of numbers / garments, which decide nothing. All are in "
@@ -202,8 +203,18 @@ def _words(by_task: Mapping[Task, Verdicts]) -> dict[int, dict[Task, str]]:
     found: dict[int, dict[Task, str]] = {}
     for task, verdicts in by_task.items():
         for of in zip(verdicts.final, verdicts.with_search, verdicts.with_overlap, verdicts.by_draws, strict=True):
-            found.setdefault(of[0].claim.number, {})[task] = _word(*of)
+            word = _word(*of)
+            seen = _seen(of[0], len(verdicts.final)) if word.startswith("open") else ""
+            found.setdefault(of[0].claim.number, {})[task] = word + seen
     return found
+
+
+def _seen(decision: Decision, claims: int) -> str:
+    """The distance that is seen in four of five cases and the splits that see the one found, in points."""
+    enough = decision.claim.enough or len(decision.comparisons)
+    wheres = zip(decision.claim.comparisons, decision.comparisons, strict=True)
+    seen, takes = np.array([power(x, c.between, claims) for c, x in wheres]).T
+    return f" ({np.sort(seen)[enough - 1]:.1f}; {np.sort(takes)[enough - 1]:,.0f})"
 
 
 def _in_short(by_claim: Mapping[int, Mapping[Task, str]]) -> str:

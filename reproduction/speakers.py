@@ -330,10 +330,15 @@ def table(measured: Iterable[dict[str, np.ndarray]], header: tuple[str, ...]) ->
 
 def write(name: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Write a table of the documentation."""
-    with written(TABLES / f"{name}.csv") as fresh, fresh.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+    with written(TABLES / f"{name}.csv") as fresh:
+        fresh.write_text(as_text(header, rows), encoding="utf-8")
+
+
+def as_text(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Comma-separated values."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([header, *rows])
+    return stream.getvalue()
 
 
 def main() -> int:

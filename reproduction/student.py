@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-__all__ = ["LEVEL", "WhereMean", "holm", "seeds_needed", "where_mean"]
+__all__ = ["LEVEL", "WhereMean", "distance_seen", "holm", "seeds_needed", "where_mean"]
 
 LEVEL = 0.05
 POWER = 0.8
@@ -28,6 +28,12 @@ class WhereMean:
     """p of the mean's lying outside of the range or on its bound: small where it lies inside."""
     beyond: float
     """p of the mean's lying in the range or on its bound: small where it lies beyond."""
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation over seeds, where the interval has no other source of chance."""
+        reach = float(stats.t.ppf(1 - LEVEL / 2, self.seeds - 1)) if self.seeds > 1 else np.nan
+        return float(np.sqrt(self.seeds)) * (self.high - self.low) / 2 / reach
 
 
 def where_mean(
@@ -105,11 +111,37 @@ def seeds_needed(distance: float, deviation: float, claims: int = 1, *, equivale
     equivalence
         By two one-sided tests, which both have to say so.
     """
-    level = LEVEL / claims / 2
     power = 1 - (1 - POWER) / 2 if equivalence else POWER
-    seeds = 2
-    while True:
-        far = float(stats.t.ppf(1 - level, seeds - 1))
-        if float(stats.nct.sf(far, seeds - 1, np.sqrt(seeds) * distance / deviation)) >= power:
-            return seeds
-        seeds += 1
+    most = 2
+    while _power(most, distance / deviation, claims) < power:
+        most *= 2
+    few = most // 2  # decides too seldom, or is one
+    while most - few > 1:
+        middle = (few + most) // 2
+        few, most = (few, middle) if _power(middle, distance / deviation, claims) >= power else (middle, most)
+    return most
+
+
+def distance_seen(seeds: int, deviation: float, claims: int = 1) -> float:
+    """The distance of the true mean from a bound at which so many seeds decide in four of five cases.
+
+    Parameters
+    ----------
+    seeds
+        At least two.
+    deviation, claims
+        As of `seeds_needed`.
+    """
+    least, most = 0.0, 1.0
+    while _power(seeds, most, claims) < POWER:
+        most *= 2
+    for _ in range(30):
+        middle = (least + most) / 2
+        least, most = (least, middle) if _power(seeds, middle, claims) >= POWER else (middle, most)
+    return most * deviation
+
+
+def _power(seeds: int, distance: float, claims: int) -> float:
+    """How often so many seeds say on which side of a bound a mean lies, so many deviations from it."""
+    far = float(stats.t.ppf(1 - LEVEL / claims / 2, seeds - 1))
+    return float(stats.nct.sf(far, seeds - 1, np.sqrt(seeds) * distance))

@@ -12,7 +12,7 @@ from reproduction import ledger
 from reproduction.claims import Claim, Comparison, decided, differences, read_claims
 from reproduction.plan import WHOLE, read_plan, trained, tried
 from reproduction.search import called_different, called_different_by_draws, overlap, trials, variance_of_search
-from reproduction.student import LEVEL, holm, seeds_needed, where_mean
+from reproduction.student import LEVEL, distance_seen, holm, seeds_needed, where_mean
 
 INF = float("inf")
 PAGE = (Path(__file__).parents[2] / "docs" / "claims.md").read_text()
@@ -207,6 +207,15 @@ def test_seeds_that_are_needed_are_those_that_decide():
         mean = 0 if between[0] < 0 else distance
         held = [where_mean(rng.normal(mean, 1.5, seeds), between).inside < LEVEL for _ in range(1000)]
         assert 0.76 < np.mean(held) < 0.9  # seeds are whole: one fewer decides in less than four of five
+
+
+def test_a_distance_that_is_seen_takes_as_many_seeds():
+    for seeds, deviation, claims in ((5, 1.0, 1), (20, 3.0, 25), (6, 4.0, 25)):
+        distance = distance_seen(seeds, deviation, claims)
+        assert seeds_needed(1.001 * distance, deviation, claims) == seeds
+        assert seeds_needed(0.999 * distance, deviation, claims) == seeds + 1
+    where = where_mean([1.0, 2.0, 4.0, 6.0], (0, INF))
+    assert where.deviation == pytest.approx(np.std([1, 2, 4, 6], ddof=1))
 
 
 def test_the_page_says_how_many_seeds_bounds_take():
