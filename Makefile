@@ -218,8 +218,9 @@ test-aarch64: .venv/done  ## on an emulated aarch64: the Rust tests, and the bit
 release-check: test-wheel docs  ## build and try all that a release holds, and print what a person has still to do (an hour)
 	$(BIN)/python tools/release_check.py
 
-docs: build  ## build the site into target/docs; every name in it resolves
+docs: build  ## build the site into target/docs; every name in it resolves, and every page fits its window (needs chromium)
 	$(BIN)/python -m sphinx -q -n -W --keep-going docs target/docs
+	$(BIN)/python tools/check_site.py target/docs
 
 clean:  ## remove what was built
 	rm -rf .venv target dist runs benches/.asv docs/api/generated docs/examples python/peaccel/*.so

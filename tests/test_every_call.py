@@ -674,6 +674,11 @@ def conformal_sets(h):
     return pe.conformal_sets(scores, h.flags(h.n, 4), h.labels(h.n), 0.5), None
 
 
+@of_record("fit_quality", "Quality")
+def fit_quality(h):
+    return pe.fit_quality(h.floats(120)), None
+
+
 # -- what is judged ----------------------------------------------------------------------------------------------------
 
 
@@ -942,6 +947,12 @@ def reject_verification(h):
     return metrics.reject_verification(h.floats(h.n), h.flags(h.n), h.floats(h.n), 0.5, [0.0, 0.4]), None
 
 
+@of_record("metrics.error_versus_discard", "metrics.ErrorVersusDiscard")
+def error_versus_discard(h):
+    pairs = np.arange(h.n)[:, None] // [1, 2]
+    return metrics.error_versus_discard(h.floats(h.n), pairs, h.floats(h.n), 0.1, [0.0, 0.4]), None
+
+
 @call("metrics.pair_uncertainty")
 def pair_uncertainty(h):
     a, b = (h.floats(h.n, positive=True) for _ in range(2))
@@ -1206,7 +1217,8 @@ ELSEWHERE = {
     "metrics.OpenSetPoint": "what an OpenSet returns",
     **dict.fromkeys((f"evaluation.{name}" for name in (
         *("ConfidenceResult", "Interval", "OpenSetResult", "RankedScore", "ScoreResult", "TemplateEvaluation"),
-        *("TemplateResult", "ThresholdResult", "TrialEvaluation", "TrialResult"))), "records of results"),
+        *("TemplateResult", "ThresholdResult", "ThresholdWithin", "TrialEvaluation", "TrialResult"))),
+        "records of results"),
     "io.ScoredPairs": "what read_scored_pairs returns",
     "io.Trials": "what read_trials returns",
     "score_trials": "tests/evaluation/test_score_trials.py: of distributions alone",

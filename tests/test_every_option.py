@@ -296,7 +296,7 @@ MEASURES = [
     Row(pe.fit_match_probability, {"scores": SURE, "labels": RIGHT}, {"method": "isotonic"}),
     Row(pe.reliability_curve, {"probabilities": PROBABILITY, "labels": RIGHT}, {"bins": 4}),
     Row(pe.learn_then_test, {"confidence": RIGHT + SURE / 4, "correct": RIGHT, "classes": np.arange(60), "alpha": 0.2},
-        {"alpha": 0.3, "delta": 0.5, "classes": CLASSES}),
+        {"alpha": 0.3, "delta": 0.5, "classes": CLASSES, "within": np.arange(60) % 2}),
     Row(pe.learn_then_test, {"confidence": RIGHT + SURE / 4, "correct": RIGHT, "classes": CLASSES, "alpha": 0.5},
         {"seed": 3}),  # queries of a class, of which one is drawn
     Row(pe.limit_false_matches, {"scores": QUALITY, "alpha": 0.2},
@@ -340,7 +340,7 @@ EVALUATION = [
     Row(pe.choose_threshold, {"queries": MANY[::2], "gallery": MANY[1::2], "labels": (OF_MANY[::2], OF_MANY[1::2]),
                               "novel": SPREAD_MANY, "wrong": 0.6},
         {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4,
-         "per": "query", "groups": OF_MANY[::2] % 9,
+         "per": "query", "groups": OF_MANY[::2] % 9, "within": OF_MANY[::2] % 2,
          "exclude": pe.exclude_same({"template": TEMPLATES[::2]}, {"template": TEMPLATES[1::2]})}),
     Row(pe.choose_threshold, {"queries": MANY, "gallery": None, "labels": OF_MANY, "novel": SPREAD_MANY, "fpir": 0.3},
         {"fpir": 0.4, "novel": SPREAD_MANY[:8], "confidence": "margin", "try_centre": True,
@@ -387,6 +387,9 @@ METRICS = [
     Row(metrics.pair_uncertainty, {"first": abs(QUALITY), "second": abs(SURE) + 1}, {"rule": "max"}),
     Row(metrics.reject_verification, {**SORTED, "uncertainty": QUALITY.round(), "far": 0.1},
         {"far": 0.4, "shares": [0.0, 0.4], "seed": 1}),
+    Row(metrics.error_versus_discard, {"scores": SURE, "pairs": np.arange(60)[:, None] // [1, 2],
+                                       "quality": QUALITY.round(), "threshold": 0.5, "shares": [0.0, 0.2]},
+        {"threshold": 0.7, "shares": [0.0, 0.5], "seed": 1}),
     Row(metrics.rejection_area, {"values": RIGHT, "confidence": SURE}, {"kind": "nauc"}),
     Row(metrics.tar_at_far, {"scores": RIGHT + QUALITY, "same": RIGHT, "far": 0.2, "resamples": 10},
         {"far": 0.4, "resamples": 9, "level": 0.5, "seed": 1}),
@@ -662,7 +665,7 @@ ELSEWHERE = {
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check",
                      *(f"Threshold.{check} {what}" for check in ("check", "check_score")
-                       for what in ("normalisation", "dim", "applied"))),
+                       for what in ("normalisation", "dim", "applied")), "Threshold.check gallery_size"),
                     "what is refused"),
     **{f"{owner}{name} most": "tests/retrieval/test_search_above.py"
        for owner in ("", "FaissReranker.", "Gallery.") for name in ("search_above", "duplicates")},

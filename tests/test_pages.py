@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from benches import charts, record
 from peaccel._utils.words import WORDS
+from tools import check_site
 
 ROOT = Path(__file__).parent.parent
 # Of which tests of their own hold what is printed, or write files of several blocks.
@@ -108,3 +110,19 @@ def test_the_site_builds_and_every_name_in_it_resolves(tmp_path):
     assert (tmp_path / "out/api/generated/peaccel.search.html").exists()
     page = (tmp_path / "out/words.html").read_text(encoding="utf-8")
     assert {word for word in WORDS if f'id="term-{word}"' not in page} == set()
+
+
+@pytest.mark.skipif(not any(map(shutil.which, check_site.NAMES)), reason="there is no chromium")
+def test_a_page_that_is_wider_than_its_window_is_named(tmp_path, capsys):
+    scrolls = '<pre style="overflow: auto">' + 900 * "x" + "</pre>"
+    (tmp_path / "fits.html").write_text(f"<!doctype html><body><main>{scrolls}</main>")
+    (tmp_path / "wide.html").write_text('<!doctype html><body><main><div style="width: 1000px">x</div></main>')
+    assert check_site.main(tmp_path) == 1
+    named, last = capsys.readouterr().out.splitlines()
+    assert named.startswith("wide.html: 10") and "pixels wide in a window of 390: <div" in named
+    assert last == "check_site: 2 pages at 390 and 1400 pixels, 1 too wide"
+
+
+def test_a_site_without_a_browser_is_not_checked(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(check_site.shutil, "which", lambda name: None)
+    assert check_site.main(tmp_path) == 0 and "the widths of pages are not checked" in capsys.readouterr().out

@@ -62,6 +62,16 @@ def pages():
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
 
 
+WORDS = 25_000
+"""Words of README and the pages, without code and without what a command writes."""
+
+
+def test_pages_are_short_in_all():
+    written = [text.partition("<!-- What follows is written by")[0] for text in pages().values()]
+    prose = (re.sub(r"(?ms)^```.*?^```$|^(?: {4}|\t).*?$", "", text) for text in written)
+    assert sum(len(text.split()) for text in prose) <= WORDS
+
+
 TEXTS = {"pages": pages, "docstrings": docstrings, "help texts": help_texts}
 
 

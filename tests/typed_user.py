@@ -122,6 +122,7 @@ def decisions_of_arrays(ranking: pe.Ranking[Numpy], scores: Floats, flags: NDArr
     assert_type(curve.observed, Numpy)
     assert_type(curve.count, Numpy)
     selection = pe.learn_then_test(scores, flags, flags, alpha=0.1)
+    assert_type(pe.learn_then_test(scores, flags, flags, 0.1, within=flags), dict[str, pe.Selection])
     limit = pe.limit_false_matches(scores, alpha=0.01)
     assert_type(selection.threshold, float)
     assert_type(selection(ranking), pe.Ranking[Numpy])

@@ -42,6 +42,7 @@ from peaccel.fits.fit_centre import fit_centre as fit_centre
 from peaccel.fits.fit_match_probability import fit_match_probability as fit_match_probability
 from peaccel.fits.fit_plda import fit_plda as fit_plda
 from peaccel.fits.fit_prior import fit_prior as fit_prior
+from peaccel.fits.fit_quality import fit_quality as fit_quality
 from peaccel.fits.fit_shift import fit_shift as fit_shift
 from peaccel.fits.fit_vmf import fit_vmf as fit_vmf
 from peaccel.fits.learn_then_test import learn_then_test as learn_then_test
@@ -54,6 +55,7 @@ from peaccel.fits.records import FalseMatchLimit as FalseMatchLimit
 from peaccel.fits.records import IsotonicProbability as IsotonicProbability
 from peaccel.fits.records import LogisticProbability as LogisticProbability
 from peaccel.fits.records import Prior as Prior
+from peaccel.fits.records import Quality as Quality
 from peaccel.fits.records import Selection as Selection
 from peaccel.fits.records import Threshold as Threshold
 from peaccel.fits.reliability_curve import ReliabilityCurve as ReliabilityCurve

@@ -74,7 +74,7 @@ def here(tmp_path, monkeypatch):
     """A folder, the current one, of all files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("peaccel.metrics._draws.RESAMPLES", 50)
-    monkeypatch.setattr(report, "write", lambda page, title, sections: None)  # it takes a second to draw
+    monkeypatch.setattr(report, "write", lambda *_: None)  # it takes a second to draw
     for name, d in (("q", QUERIES), ("g", GALLERY), ("novel", NOVEL)):
         io.write_distribution(f"{name}.npz", d)
     for name, x in ARRAYS.items():
@@ -142,8 +142,8 @@ OF_SIDES = "--calibration of_q.json --gallery-calibration of_g.json"
 BY_MODEL = "evaluate --embeddings p.npz --labels held.npy --out o --plda plda.json"
 OF_TRIALS = {"trial_list", "ids", "enrolment", "rule"}
 """Options of `tests/evaluation/test_score_trials.py`."""
-SKIPPED = {"skip_bad"}
-"""The option of `tests/cli/test_tables.py`."""
+SKIPPED = {"skip_bad", "exclude_same"}
+"""Options of `tests/cli/test_tables.py`."""
 
 
 def test_lines_have_every_option_of_evaluate():
@@ -294,7 +294,7 @@ WHAT_IS_RIGHT = {
 
 
 def test_lines_have_every_option_of_choose_threshold():
-    targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa", "per", "groups"}
+    targets = {"wrong", "fpir", "far", "p_target", "c_miss", "c_fa", "per", "groups", "within"}
     known = options(OF_SEARCHES, OF_PAIRS, OF_SIDES, *WHAT_IS_RIGHT, *OF_CONFIDENCES)
     known |= targets | OF_TRIALS | {"strict"} | SKIPPED
     assert known == {f.name for f in fields(ChooseThreshold)}
@@ -431,7 +431,7 @@ def test_what_thresholds_are_of_goes_from_the_choice_to_the_search(here, capsys,
         ("evaluate --embeddings q.npz --labels y.npy --out o --centre centre.json",
          "centre.json: is of two sides, expected one of --embeddings"),
         ("choose-threshold --pairs scored.csv --out o --confidence margin",
-         "--confidence, --try-centre, --per and --groups are of searches, not of --pairs, --trial-list"),
+         "--confidence is of searches, not of --pairs, --trial-list"),
     ],
 )  # fmt: skip
 def test_fits_that_do_not_fit_are_refused_in_one_line(here, capsys, line, message):

@@ -88,6 +88,8 @@ SHOWN = {
     "--ids gallery.parquet:id --out found.parquet": "",
     "peaccel search --gallery g.npy --queries traffic.npy --k 1 --out answers.csv": "",
     "peaccel check-answers --ranking answers.csv --wrong 2% --budget 300 --out checks/": "",
+    "peaccel duplicates --embeddings g.npy --score cosine --above 0.5 --out pairs.csv": "",
+    "peaccel check-answers --pairs pairs.csv --item-texts items.csv:text --wrong 5% --score cosine --out pairs/": "",
     "peaccel search --gallery g.npy --queries labelled.npy --k 2 --out reference.csv": "",
     "peaccel search --gallery g.npy --queries traffic.npy --k 2 --out monday.csv": "",
     "peaccel check-threshold --accept accept.json --reference reference.csv --ranking monday.csv --audits 50 "
@@ -96,6 +98,8 @@ SHOWN = {
     "peaccel check-threshold --accept accept.json --reference reference.csv --ranking tuesday.csv --out other/": "",
     "peaccel check-threshold --accept accept.json --merge other/monitor.json --out watch/ --strict": "",
     "peaccel audit --embeddings validation.npz --labels labels.npy --out audit/": "",
+    "peaccel quality --embeddings q.npz --reference validation.npz --out rated/": "",
+    "peaccel quality --embeddings g.npz --reference rated/quality.json --out more/": "",
     "peaccel cluster --embeddings g.npy --above 0.6 --score cosine --out clusters.csv": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
     "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",
@@ -188,6 +192,7 @@ def inputs(tmp_path, monkeypatch):
     io.write_fit("accept.json", accept)
     io.write_ranking("tuesday.csv", pe.search(pe.Point(mu), pe.Point(mu[1::2]), 2, "cosine"))
     Path("audited.csv").write_text("query,right\n3,y\n8,y\n")
+    Path("items.csv").write_text("\n".join(["text", *(f"text {i}" for i in range(96))]) + "\n")
     match = labels % 2 == 0
     lines = [f"{score},{int(m)},{group}" for score, m, group in zip(mu[:, 0] + match, match, labels, strict=True)]
     Path("scored.csv").write_text("\n".join(["score,match,group", *lines]) + "\n")

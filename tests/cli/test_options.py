@@ -31,6 +31,7 @@ from peaccel.cli.duplicates import Duplicates
 from peaccel.cli.evaluate import Evaluate
 from peaccel.cli.fit_head import HEADS, HeadFiles
 from peaccel.cli.gallery import ACTIONS
+from peaccel.cli.quality import RateQuality
 from peaccel.cli.rerank import Rerank
 from peaccel.cli.score_trials import ScoreTrials
 from peaccel.cli.search import Search
@@ -58,6 +59,7 @@ KINDS = {
     "check-answers": [CheckAnswers],
     "check-threshold": [CheckThreshold],
     "audit": [Audit],
+    "quality": [RateQuality],
     "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
@@ -88,7 +90,7 @@ MEANINGS = {
     "novel": "without a right item",
     "novel_labels": "novel queries",
     "out": "[Ff]older|file|write",
-    "pairs": "[Vv]erification pairs",
+    "pairs": "[Vv]erification pairs|possible duplicates",
     "p_target": "minDCF",
     "patience": "Epochs",
     "precision": "Mixed",
@@ -109,6 +111,7 @@ MEANINGS = {
     "skip_bad": "[Ll]eave out",
     "tensorboard": "TensorBoard",
     "enrolment": "spk2utt",
+    "reference": "reference set|At the first call",
     "rule": "pe.fuse",
     "threads": "Threads",
     "trial_list": "VoxCeleb",

@@ -95,6 +95,24 @@ def test_rankings_are_those_of_the_cpu_and_stay_where_they_are(gpu):
     assert index.resources.streams == {0: "its own"}
 
 
+def test_exclusions_and_candidates_go_by_ids_there(gpu):
+    q, g = items(4, 1), items(60, 2)
+    ids = np.random.default_rng(0).permutation(1000)[:60]
+    here = [pe.Normal(d.mu.numpy(), d.var.numpy()) for d in (q, g)]
+    listed = torch.from_numpy(np.random.default_rng(1).permuted(np.tile(np.arange(60), (4, 1)), axis=1)[:, :9])
+    denied = listed[:, :2].numpy()
+    for index, names in ((GpuIndex(g.mu), np.arange(60)), (GpuIndex(g.mu, ids), ids)):
+        reranker = pe.FaissReranker(index, g, ids=None if names is not ids else ids)
+        want = pe.search(*here, 5, exclude=denied)
+        found = reranker.search(q, 5, shortlist=60, exclude=names[denied])
+        np.testing.assert_array_equal(found.ids, names[want.ids])
+        candidates = torch.from_numpy(names)[listed]
+        reranked = reranker.rerank(q, candidates, 4, exclude=names[denied])
+        np.testing.assert_array_equal(reranked.ids, names[pe.rerank(*here, listed.numpy(), 4, exclude=denied).ids])
+        scores = reranker.rescore(q, candidates)
+        np.testing.assert_allclose(scores, pe.rescore(*here, listed.numpy()), rtol=1e-5)
+
+
 @pytest.mark.parametrize("first_stage", ["cosine", "surrogate"])
 def test_build_makes_an_index_on_the_gpu(gpu, monkeypatch, first_stage):
     q, g, ids = items(4, 1), items(60, 2), np.arange(100, 160)

@@ -112,6 +112,37 @@ def test_a_ranking_binds_the_threshold_to_its_score():
         plan.accept(pe.search(queries, gallery, 1, "mls"))
 
 
+PERSON = np.arange(600) // 3
+ITEMS = pe.Point(
+    np.float32(
+        np.random.default_rng(0).normal(size=(200, 32))[PERSON] + 0.6 * np.random.default_rng(1).normal(size=(600, 32))
+    )
+)
+
+
+def test_a_threshold_of_pairs_is_what_clusters_need():
+    pairs = pe.duplicates(ITEMS, 0.3, "cosine")
+    right = PERSON[pairs.queries] == PERSON[pairs.ids]
+    plan, labels = checked(pairs, right, wrong=0.2, budget=200, groups=pairs.queries)
+    assert (plan.accept.of, plan.accept.score, plan.accept.dim, plan.of) == ("pairs", "cosine", 32, "pairs")
+    assert len({int(pairs.queries[row]) for row in labels}) == len(labels) and math.isfinite(plan.accept.threshold)
+    assert "Accept pairs that score at least" in str(plan) and "20 % of the accepted pairs do not match" in str(plan)
+    assert "Check 30 pairs (0 of 200" in str(pe.answers_to_check(pairs, wrong=0.2, budget=200))
+    found = pe.cluster(ITEMS, plan.accept, "cosine")
+    assert found.labels.tolist() == pe.cluster(ITEMS, plan.accept.threshold, "cosine").labels.tolist()
+    assert pe.learn_then_test(pairs, right, pairs.queries, 0.2).of == "pairs"
+    for call, message in (
+        (
+            lambda: pe.cluster(ITEMS, plan.accept, "neg_sq_l2"),
+            "the threshold is of cosine, and scores are of neg_sq_l2",
+        ),
+        (lambda: pe.cluster(ITEMS.truncate(4), plan.accept, "cosine"), "is of items of 32 dimensions, got 4"),
+        (lambda: plan.accept(pe.search(ITEMS, ITEMS, 1, "cosine")), "the threshold is of scored pairs, and a search"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
 Z = np.arange(1000.0)
 REFUSED = [
     ({"budget": 150}, "budget is 150, expected 171 (with fewer labels nothing can be promised) to 1000 (one for each"),
@@ -197,6 +228,38 @@ def test_the_terminal_asks_and_goes_on_where_it_was_left(right, capsys, monkeypa
     assert code == 0 and "Check 27 answers (3 of 200 are checked)" in out and "query_text: query, " in out
     assert "at most 2 % of the accepted answers are wrong, with a certainty of 95 %" in out.splitlines()[-3]
     assert [line["right"] for line in lines()[:4]] == ["y", "y", "?", "y"] and Path("o/accept.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore:answers_to_check")
+def test_pairs_are_checked_and_their_threshold_finds_duplicates_and_clusters(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    io.write_distribution("items.npy", ITEMS)
+    np.save("texts.npy", [f"text {i}" for i in range(600)])
+    assert run(capsys, "duplicates --embeddings items.npy --score cosine --above 0.3 --out pairs.csv")[0] == 0
+    line = "check-answers --pairs pairs.csv --item-texts texts.npy --wrong 20% --budget 200 --score cosine --out o"
+    for _ in range(2):
+        code, out, err = run(capsys, line)
+        assert code == 0 and " pairs (" in out, err
+        of = {int(x["answer"]): PERSON[int(x["first"])] == PERSON[int(x["second"])] for x in lines()}
+        fill(lambda row, of=of: "y" if of[row] else "n")
+    code, out, err = run(capsys, line)
+    assert code == 0 and out.splitlines()[-1] == "peaccel duplicates ... --accept o/accept.json --out ...", err
+    assert lines()[0]["first_text"] == f"text {lines()[0]['first']}"
+    accept = io.read_fit("o/accept.json")
+    assert (accept.of, accept.score) == ("pairs", "cosine") and math.isfinite(accept.threshold)
+    assert accept.fitted_on.endswith("in pairs.csv") and " checked pairs of " in accept.fitted_on
+    kept = pe.duplicates(ITEMS, accept.threshold, "cosine")
+    assert run(capsys, "duplicates --embeddings items.npy --score cosine --accept o/accept.json --out d.npz")[0] == 0
+    assert np.array_equal(np.load("d.npz")["second"], kept.ids)
+    assert run(capsys, "cluster --embeddings items.npy --score cosine --accept o/accept.json --out c.csv")[0] == 0
+    Path("words.csv").write_text("first,second,score\n0,1,high\n")
+    for change, message in (
+        ("--ranking pairs.csv", "expected exactly one of --ranking and --pairs"),
+        ("--query-texts texts.npy", "--query-texts is for --ranking; of --pairs it is --item-texts"),
+        ("--pairs words.csv", "words.csv: score holds <U4, expected numbers"),
+    ):
+        code, _, err = run(capsys, f"{line} {change}")
+        assert code == 2 and err.startswith(f"peaccel check-answers: {message}"), err
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ SEEDED = {
     "equal_error_rate": lambda: pe.metrics.equal_error_rate([0.1, 0.2], [0, 1], seed=-1),
     "detection_cost": lambda: pe.metrics.detection_cost([0.1, 0.2], [0, 1], 0.1, seed=-1),
     "reject_verification": lambda: pe.metrics.reject_verification([0.1, 0.2], [0, 1], [1, 2], 0.1, seed=-1),
+    "error_versus_discard": lambda: pe.metrics.error_versus_discard([0.1], [[0, 1]], [1, 2], 0.1, seed=-1),
     "random_confidence": lambda: pe.metrics.random_confidence(3, seed=-1),
     "truncated_rows": lambda: pe.metrics.truncated_rows([0, 1], 1, seed=-1),
 }

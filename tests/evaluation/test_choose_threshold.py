@@ -46,7 +46,7 @@ def searches(kind="point"):
 def equal(found, expected):
     """Two records, to the last bit, but for what the first knows of its data."""
     assert type(found) is type(expected)
-    assert replace(found, of="answers", score="", dim=0, fitted_on="") == expected
+    assert replace(found, of="answers", score="", dim=0, gallery_size=0, fitted_on="") == expected
 
 
 # -- thresholds are the library's --------------------------------------------------------------------------------------
@@ -296,6 +296,47 @@ def test_groups_take_the_place_of_classes():
         pe.choose_threshold(d, None, WHO, per="item")
 
 
+LANGUAGES = np.array(["de", "en", "fr"])[np.random.default_rng(4).integers(0, 3, len(WHO))]
+
+
+@pytest.mark.parametrize("how", [{}, {"per": "query"}, {"confidence": "auto"}], ids=["class", "query", "apart"])
+def test_within_groups_each_has_its_threshold_and_costs_answers(how):
+    queries, gallery, _ = searches()
+    truth = {"labels": (WHO, HELD), "wrong": 0.2, "delta": 0.15, "seed": 3, **how}
+    found = pe.choose_threshold(queries, gallery, within=LANGUAGES, **truth)
+    alone = pe.choose_threshold(queries, gallery, **truth)
+    assert found.results == alone.results and found.accept == alone.accept and not alone.within
+    assert [x.name for x in found.within] == ["de", "en", "fr"] and sum(x.items for x in found.within) == found.items
+    if "confidence" not in how:
+        best = pe.search(queries, gallery, 1, "cosine")
+        scores, right = best.scores[:, 0], HELD[best.ids[:, 0]] == WHO
+        units = np.arange(len(WHO)) if how else WHO
+        by_name = pe.learn_then_test(scores, right, units, 0.2, 0.15, 3, within=LANGUAGES)
+        for x in found.within:
+            of, of_all = scores[x.name == LANGUAGES], alone.accept(scores[x.name == LANGUAGES])
+            equal(x.accept, by_name[x.name])
+            kept = x.accept(of)
+            assert (x.items, x.accepted, x.cost) == (len(of), kept.mean(), of_all.sum() - kept.sum())
+            assert x.wrong == pytest.approx((~right[x.name == LANGUAGES])[kept].mean(), nan_ok=True)
+            assert x.accept.dim == DIM and x.accept.fitted_on.endswith(f"of these {len(of)} in the group {x.name}")
+    assert "Within each group, all at once" in found.tables() and " Within de, en, fr, each" in found.sentence()
+
+
+def test_a_group_in_which_nothing_can_be_promised_is_named():
+    queries, gallery, _ = searches()
+    bad = np.where((LANGUAGES == "de") & (WHO % 2 == 0), (WHO + 1) % 220, WHO)  # half of the answers to these are wrong
+    found = pe.choose_threshold(queries, gallery, (bad, HELD), wrong=0.2, within=LANGUAGES)
+    assert [math.isinf(x.threshold) for x in found.within] == [True, False, False]
+    assert "Within en, fr, each" in found.sentence() and "Nothing can be promised within de." in found.sentence()
+    for within, more, message in (
+        (LANGUAGES, {"fpir": 0.1}, "within needs wrong, the share that is promised within each group"),
+        (LANGUAGES[1:], {"wrong": 0.1}, "within has shape (659,), expected (660,)"),
+        (np.arange(660) // 650, {"wrong": 0.1}, "within: group '1' has 10 independent answers, expected at least 29 "),
+    ):
+        with pytest.raises(ValueError, match="^choose_threshold: " + re.escape(message)):
+            pe.choose_threshold(queries, gallery, (WHO, HELD), within=within, **more)
+
+
 def test_per_query_few_classes_of_many_queries_have_a_threshold():
     """Of 30 topics nothing can be said of new ones at 2 %; of the same topics, asked again, it can."""
     rng = np.random.default_rng(0)
@@ -515,13 +556,13 @@ def test_a_threshold_of_a_margin_is_that_of_the_margins_of_a_search(kind):
     right = SIBLINGS[ranking.ids[:, 0]] == ASKED
     values = pe.answer_confidence(ranking, kind, SIBLINGS)
     expected = pe.learn_then_test(values, right, ASKED, 0.1)
-    assert replace(found.accept, confidence="score", score="", dim=0, fitted_on="") == expected
+    assert replace(found.accept, confidence="score", score="", dim=0, gallery_size=0, fitted_on="") == expected
     kept = found.accept(ranking, SIBLINGS)
     assert ((kept.ids[:, 0] >= 0) == expected(values)).all() and kept.ids.shape == (len(ASKED), 1)
     alone = ASKED >= 150
     limit = pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), fpir=0.1, confidence=kind).accept
     expected = pe.limit_false_matches(values[alone], 0.1, 0.1, ASKED[alone])
-    assert replace(limit, confidence="score", score="", dim=0, fitted_on="") == expected
+    assert replace(limit, confidence="score", score="", dim=0, gallery_size=0, fitted_on="") == expected
     apart = pe.choose_threshold(
         queries[~alone], gallery, (ASKED[~alone], SIBLINGS), fpir=0.1, confidence=kind, novel=queries[alone],
         novel_labels=ASKED[alone],
@@ -719,6 +760,21 @@ def test_the_command_that_is_printed_accepts_by_the_threshold(folder, capsys, li
     every = io.read_ranking("r.npz")
     assert ((ids >= 0) == accept(every[0])).all() and np.array_equal(scores[ids >= 0], every[0][accept(every[0])])
     assert 0 < (ids >= 0).sum() < len(ids)
+
+
+def test_the_command_writes_a_threshold_of_each_group(folder, capsys):
+    np.save("language.npy", LANGUAGES)
+    line = f"choose-threshold {OF_POINTS} --wrong 20% --within language.npy"
+    code, out, err = run(capsys, line)
+    assert code == 0, err
+    found = pe.choose_threshold(*searches()[:2], (WHO, HELD), wrong=0.2, within=LANGUAGES)
+    for i, x in enumerate(found.within, 1):
+        assert io.read_fit(f"o/accept-{i}.json") == replace(x.accept, applied="none")
+        assert f"o/accept-{i}.json is for queries of group {x.name}\n" in out
+    assert "<h2>Within each group, all at once</h2>" in Path("o/report.html").read_text()
+    assert run(capsys, line)[0] == 0  # these are its own files
+    code, _, err = run(capsys, f"choose-threshold {OF_POINTS} --fpir 20% --within language.npy --out p")
+    assert code == 2 and "within needs wrong" in err
 
 
 def test_scored_pairs_end_in_a_line_of_python(folder, capsys):

@@ -3,6 +3,7 @@
 import math
 import pickle
 import re
+import warnings
 
 import faiss
 import numpy as np
@@ -280,6 +281,59 @@ def test_what_comes_after_a_failure_has_no_level_left():
     assert (found.threshold, found.accepted, found.wrong) == (np.nextafter(2, 3), 400, 0)
 
 
+EIGHT = np.arange(2400) % 8
+
+
+def broken_within(runs, shared):
+    """Share of draws in which any of eight groups has a threshold; in each a little too much is wrong."""
+    rng, any_ = np.random.default_rng(5), 0
+    for _ in range(runs):
+        confidence, right = rng.standard_normal(2400), rng.random(2400) < 0.9 - 1e-9
+        if shared:
+            found = pe.learn_then_test(confidence, right, np.arange(2400), 0.1, 0.1, within=EIGHT).values()
+        else:
+            parts = (np.flatnonzero(i == EIGHT) for i in range(8))
+            found = (pe.learn_then_test(confidence[x], right[x], np.arange(300), 0.1, 0.1) for x in parts)
+        any_ += any(math.isfinite(s.threshold) for s in found)
+    return any_ / runs
+
+
+@pytest.mark.filterwarnings("ignore:learn_then_test. confidences look reversed")
+@pytest.mark.parametrize("runs", [200, pytest.param(5000, marks=pytest.mark.slow)])
+def test_within_groups_the_promise_is_kept_in_all_of_them_at_once(runs):
+    assert broken_within(runs, shared=True) <= allowed(0.1, runs)
+    assert broken_within(runs, shared=False) > 2 * allowed(0.1, runs)
+
+
+def test_each_group_has_the_threshold_of_its_own_answers_at_a_share_of_delta():
+    rng, ease = np.random.default_rng(2), {"de": 1.0, "en": 2.0, "fr": 3.0}
+    confidence, names = rng.standard_normal(4000).astype("f4"), rng.choice([*ease], 4000, p=[0.2, 0.3, 0.5])
+    right = rng.random(4000) < special.expit(np.vectorize(ease.get)(names) + 2 * confidence)
+    classes = np.arange(4000) // 2
+    found = pe.learn_then_test(confidence, right, classes, 0.1, 0.09, 4, within=names)
+    assert [*found] == [*ease]
+    for name, accept in found.items():
+        x = names == name
+        assert accept == pe.learn_then_test(confidence[x], right[x], classes[x], 0.1, 0.03, 4)
+    assert math.inf > found["de"].threshold > found["en"].threshold > found["fr"].threshold
+    of_ranking = pe.learn_then_test(BEST, np.arange(60) > 0, np.arange(60), 0.2, 0.2, within=np.arange(60) % 2)
+    assert {(s.score, s.dim, s.gallery_size) for s in of_ranking.values()} == {("ppk:rho=0.5", 6, 80)}
+
+
+def test_a_group_of_too_few_answers_is_refused_by_name():
+    n = thresholds.fewest(0.05, 0.1 / 2)
+    names = np.repeat(["de", "en"], [n, 300])
+    accepted = pe.learn_then_test(np.ones(n + 300), np.ones(n + 300, bool), np.arange(n + 300), 0.05, within=names)
+    assert accepted["de"].threshold == 1
+    for classes, got in ((np.arange(n + 299), n - 1), (np.arange(n + 299) // 2, (n - 1) // 2)):
+        with pytest.raises(
+            ValueError, match=rf"^learn_then_test: within: group 'de' has {got} .*expected at least {n} "
+        ):
+            pe.learn_then_test(np.ones(n + 299), np.ones(n + 299, bool), classes, 0.05, within=names[1:])
+    with pytest.raises(ValueError, match=r"^learn_then_test: within has shape \(3,\), expected \(4,\)$"):
+        pe.learn_then_test(np.ones(4), np.ones(4, bool), np.arange(4), 0.5, within=[0, 1, 1])
+
+
 # -- searches without a mate -------------------------------------------------------------------------------------------
 
 
@@ -439,12 +493,14 @@ def test_rankings_know_their_score_on_every_way():
     rankings = [
         pe.rerank(queries, ITEMS, np.tile(np.arange(4), (60, 1)), 1, score),
         pe.search(queries, [ITEMS[:50], ITEMS[50:]], 1, score),
-        pe.merge([searched(score), searched(score)], 1, [0, 80]),
+        pe.merge([pe.search(queries, x, 1, score) for x in (ITEMS[:50], ITEMS[50:])], 1, [0, 50]),
+        accept(searched(score)),
         pe.FaissReranker(flat, ITEMS, score=score).search(queries, 1),
         pe.search(queries, pe.prepare(ITEMS, score), 1),
     ]
     for ranking in rankings:
         assert accept(ranking).ids.shape == (60, 1) and ranking.score == score
+        assert (ranking.dim, ranking.gallery_size) == (accept.dim, accept.gallery_size) == (6, 80)
     other = pe.scores.llr(prior_var=np.full(6, 2.5))
     assert str(other.label) == str(score.label) and other.fingerprint != score.fingerprint
     with pytest.raises(
@@ -452,7 +508,43 @@ def test_rankings_know_their_score_on_every_way():
     ):
         pe.FaissReranker(flat, ITEMS, score=other).search(queries, 1, accept=accept)
     assert score.fingerprint == pe.scores.llr(prior_var=torch.full((6,), 2.0)).fingerprint
-    assert pe.merge([searched(score), searched(other)], 1, [0, 80]).score is None
+    unlike = pe.merge([searched(score), searched(other)], 1, [0, 80])
+    assert (unlike.score, unlike.dim, unlike.gallery_size) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("accept", FITTED.values(), ids=FITTED)
+def test_a_threshold_found_on_a_ranking_refuses_items_of_another_dimension(accept):
+    few = pe.search(ITEMS[:60].truncate(4), ITEMS.truncate(4), 1, "ppk:rho=0.5")
+    norms = (pe.pairwise(*x, "ppk:rho=0.5") for x in ((ITEMS[:60], ITEMS), (ITEMS, ITEMS)))
+    normed = pe.normalise_scores(few, queries=next(norms), gallery=next(norms))
+    for ranking in (few, pe.merge([few], 1), normed):
+        with pytest.raises(ValueError, match=r"^accept: the threshold is of items of 6 dimensions, got 4$"):
+            accept(ranking)
+    accept(pe.merge([few, BEST], 1))  # of which nothing is known
+
+
+@pytest.mark.parametrize(
+    ("accept", "says"),
+    [
+        (FITTED["learn_then_test"], "it may accept more wrong answers: choose a threshold for this gallery"),
+        (FITTED["limit_false_matches"], "at most 10 % of searches without a mate, times the growth, return anything"),
+    ],
+    ids=FITTED,
+)
+def test_in_a_larger_gallery_the_caller_is_warned_once(accept, says):
+    def found(size):
+        return pe.search(ITEMS[:60], pe.concat([ITEMS, ITEMS[: size - 80]]), 1, "ppk:rho=0.5")
+
+    accept(found(100))
+    accept(searched("ppk:rho=0.5"))
+    with pytest.warns(UserWarning, match="^accept: the gallery has more than 1.25 times the 80 items") as warned:
+        accept(found(101))
+    assert warned[0].filename == __file__ and says in str(warned[0].message)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        for size in (110, 120):
+            accept(found(size))
+    assert len(warned) == 1
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from peaccel.fits.records import (
     IsotonicProbability,
     LogisticProbability,
     Prior,
+    Quality,
     Selection,
     Threshold,
 )
@@ -53,6 +54,7 @@ FITS = [
     FalseMatchLimit(float("inf"), 0.01, 0.05, 3, 0),
     Threshold(threshold=-1 / 3, of="pairs", fitted_on="300 pairs"),
     Threshold(threshold=float("inf")),
+    Quality(tuple((np.arange(100) / 3).tolist())),
     ConformalSets(1 / 3, 0.1, 200, "answerable"),
     ConformalSets(float("inf"), 0.1, 8, "all"),
     -1 / 3,
@@ -306,6 +308,11 @@ def test_what_is_no_state_is_refused(call, error, message):
         (lambda: Selection(float("nan"), 0.05, 0.1, 20, 0, 0), "Selection: threshold is nan, expected a finite number"),
         (lambda: Calibration(-1.0, 0.0, "Normal"), f"Calibration: a is -1.0, {NOT_NEGATIVE}"),
         (lambda: IsotonicProbability((0.0,), (2.0,)), "IsotonicProbability: probabilities is (2.0,), expected"),
+        (
+            lambda: Quality((1.0, 0.0) * 50),
+            "Quality: quantiles is (1.0, 0.0, 1.0, 0.0, 1.0, 0.0, ...), expected",
+        ),
+        (lambda: Quality((0.0,)), "Quality: quantiles is (0.0,), expected 100 ascending numbers"),
         (lambda: ConformalSets(0.5, 0.0, 200, "all"), "ConformalSets: alpha is 0.0, expected a number between 0 and 1"),
     ],
 )

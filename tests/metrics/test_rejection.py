@@ -254,3 +254,41 @@ def test_where_a_class_is_gone_the_rate_and_the_areas_are_nan():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- error versus discard ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_error_versus_discard_against_loops(ties):
+    rng = np.random.default_rng(3)
+    scores, pairs, quality = rng.normal(size=400), rng.integers(0, 150, (400, 2)), rng.permutation(150)
+    shares = np.array([0, 0.05, 0.11, 0.2, 0.9])
+    found = metrics.error_versus_discard(scores, pairs, quality // 9 if ties else quality, -0.2, shares, seed=5)
+    order = np.lexsort((np.random.default_rng(5).random(150), quality // 9 if ties else quality))
+    for share, fnmr, count in zip(shares, found.fnmr, found.pairs, strict=True):
+        gone = set(order[: int(150 * share + 1e-9)].tolist())
+        left = [score for score, (a, b) in zip(scores, pairs.tolist(), strict=True) if not {a, b} & gone]
+        assert count == len(left) and fnmr == pytest.approx(np.mean(np.array(left) < -0.2))
+    width = np.diff(shares)
+    assert found.area == pytest.approx((width * (found.fnmr[1:] + found.fnmr[:-1]) / 2).sum() / 0.9)
+    at_threshold = metrics.error_versus_discard([0.5, 0.4], [[0, 1], [0, 1]], [1, 2], 0.5, [0.0, 0.5])
+    assert at_threshold.fnmr[0] == 0.5 and np.isnan(at_threshold.fnmr[1]) and at_threshold.pairs.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pairs": [[0, 1, 2]]}, r"pairs is int64 of shape \(1, 3\), expected integers \(1, 2\)"),
+        ({"pairs": [[0, 3]]}, "pairs holds rows 0 to 3, expected 0 to 2"),
+        ({"pairs": [[0.0, 1.0]]}, "pairs is float64 of"),
+        ({"shares": [0.1, 0.0]}, "shares do not ascend"),
+        ({"threshold": np.nan}, "threshold is nan"),
+        ({"quality": [1, np.nan, 2]}, "quality"),
+    ],
+)
+def test_error_versus_discard_refuses(change, message):
+    with pytest.raises(ValueError, match=f"^error_versus_discard: .*{message}"):
+        metrics.error_versus_discard(
+            **{"scores": [1.0], "pairs": [[0, 1]], "quality": [1, 2, 3], "threshold": 0} | change
+        )

@@ -185,7 +185,8 @@ class Exclusions:
 
 def _ranges(first: Ints, counts: Ints) -> Ints:
     """The numbers from each first one on, so many of each, one range after the other."""
-    return np.arange(counts.sum()) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    moved: Ints = np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return np.arange(len(moved)) + moved
 
 
 def _offsets(counts: Any) -> Ints:

@@ -48,6 +48,7 @@ COMMANDS = (
     "check-answers",
     "check-threshold",
     "audit",
+    "quality",
     "search",
     "duplicates",
     "cluster",

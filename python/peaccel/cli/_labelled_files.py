@@ -55,11 +55,11 @@ WAYS = (
     BY_LABELS[1],
     *(("queries", "gallery", "query_coords", "gallery_coords", "radius"), ("queries", "gallery", "relevance")),
 )
-"""The options that go together to say what is searched for, and what is right."""
+"""The options that go together to name the items that are searched and the right answers."""
 
 
 class SearchedSets(NamedTuple):
-    """Queries, gallery, what is right, and the rows that queries may not find."""
+    """Queries, gallery, right answers, and the rows that queries may not find."""
 
     queries: Distribution
     gallery: Distribution | None
@@ -93,7 +93,7 @@ def _labels(
     asked: NDArray[Any] | None,
     held: NDArray[Any] | None,
 ) -> Any:
-    """What is right, of the rows that were kept."""
+    """Labels or relevance of the rows that were kept."""
     if task.relevance is not None:
         pairs = array(task.relevance, "relevance")
         return Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))

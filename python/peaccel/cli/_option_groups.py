@@ -114,8 +114,8 @@ class ExcludedItems:
     """Items that a query may not find."""
 
     exclude_same: tuple[str, ...] = ()
-    """Leave out, for each query, the gallery items that have its values in all of these columns of the tables: person
-    camera as in Market-1501, or id for its own row. Of .npz files they are keys."""
+    """Leave out, for each query, the gallery items that have its values in all of these columns. They are columns of
+    the tables, or keys of .npz files: person camera as in Market-1501, or id for its own row."""
 
     def exclusions(self, sides: Sequence[tuple[Path, NDArray[np.bool_] | None]]) -> Exclusions | None:
         """The rows that each query may not find, by the files of queries and gallery and by which of their rows were

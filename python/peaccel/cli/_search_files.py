@@ -140,7 +140,8 @@ def read(task: SearchFiles, one_set: bool = False) -> SearchInputs:
     norm = task.norm("--normalise", gallery, fits, score)
     if accept is not None:
         label = "" if norm is None else norm.label
-        accept.check(str(task.accept), score, task.k, label, dim=queries.dim, applied=str(fits))
+        dim, size = queries.dim, len(gallery)
+        accept.check(str(task.accept), score, task.k, label, dim=dim, applied=str(fits), gallery_size=size)
         _check_labels(task, accept, labels, len(gallery))
     exclude = task.exclusions([(task.queries, asked), (task.gallery, held)])
     return SearchInputs(gallery, queries, score, ids, query_ids, accept, labels, norm, str(fits), asked, exclude)

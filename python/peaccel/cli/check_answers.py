@@ -36,13 +36,16 @@ ANSWERS = {"y": True, "n": False, "?": None, "q": None}
 class CheckAnswers:
     """Answers, promise and output."""
 
-    ranking: Path
+    ranking: Path | None = None
     """The answers: a ranking that 'peaccel search' wrote, whose best item for each query counts."""
+    pairs: Path | None = None
+    """In place of a ranking: possible duplicates, a table that 'peaccel duplicates' wrote, .csv, .tsv or .parquet."""
     out: Path
     """A folder that receives answers.csv, whose column right is to be filled with y, n or ? (nobody can tell). Once all
-    are checked it receives accept.json, the threshold that 'peaccel search --accept' applies; made if missing."""
+    are checked it receives accept.json, the threshold that 'peaccel search --accept' applies, or of pairs 'peaccel
+    duplicates' and 'peaccel cluster'; made if missing."""
     wrong: str = "2%"
-    """The target: at most this share of accepted answers is wrong."""
+    """The target: at most this share of accepted answers, or pairs, is wrong."""
     certainty: str = "95%"
     """How surely the threshold keeps its promise."""
     budget: int = 300
@@ -119,14 +122,15 @@ def main(arguments: Sequence[str]) -> None:
     wrong, delta = float(share("wrong", task.wrong)), float(1 - share("certainty", task.certainty))
     numbers, table, accept = outputs(task.out, task, "check.json", "answers.csv", "accept.json")
     columns = _columns(task)
-    best = columns["score"]
-    answers = "".join(f"{item} {score!r} " for item, score in zip(columns["item"], best.tolist(), strict=True))
+    best, of_pairs = columns["score"], task.pairs is not None
+    items = columns["second" if of_pairs else "item"]
+    answers = "".join(f"{item} {score!r} " for item, score in zip(items, best.tolist(), strict=True))
     settings = Settings(wrong, delta, task.budget, task.seed, f"{zlib.crc32(answers.encode()):08x}")
     sheet = Sheet(table, columns, {})
     if table.exists():
         _check(numbers, settings)
         sheet.read(len(best))
-    plan = _plan(settings, best, sheet)
+    plan = _plan(settings, best, sheet, of_pairs)
     save_numbers(numbers, settings, {accept: False})
     while len(plan.rows):
         sheet.write(plan.rows)
@@ -134,25 +138,33 @@ def main(arguments: Sequence[str]) -> None:
         if not (task.ask and sheet.ask(plan.rows)):
             print(f"\n{table} has them: fill its column right with y, n or ?, and give the same command again")
             return
-        plan = _plan(settings, best, sheet)
+        plan = _plan(settings, best, sheet, of_pairs)
     sheet.write(plan.rows)
     assert plan.accept is not None
-    about = f"{plan.checked} checked answers of {len(best)} in {task.ranking.name}"
-    score = "" if task.score is None else scores.get(task.score).fingerprint
-    io.write_fit(accept, replace(plan.accept, fitted_on=about, score=score))
+    source = task.pairs or task.ranking
+    assert source is not None
+    of, score = "pairs" if of_pairs else "answers", "" if task.score is None else scores.get(task.score).fingerprint
+    about = f"{plan.checked} checked {of} of {len(best)} in {source.name}"
+    io.write_fit(accept, replace(plan.accept, fitted_on=about, score=score, of=of))
     save_numbers(numbers, settings, {accept: True})
     print(plan)
-    nothing = math.isinf(plan.accept.threshold)
-    print(f"\n{accept} accepts nothing" if nothing else f"\npeaccel search ... --k 1 --accept {accept} --out ...")
+    nothing, verb = math.isinf(plan.accept.threshold), "duplicates ..." if of_pairs else "search ... --k 1"
+    print(f"\n{accept} accepts nothing" if nothing else f"\npeaccel {verb} --accept {accept} --out ...")
 
 
-def _plan(settings: Settings, best: NDArray[Any], sheet: Sheet) -> AnswersToCheck:
+def _plan(settings: Settings, best: NDArray[Any], sheet: Sheet, of_pairs: bool) -> AnswersToCheck:
     named = {name: getattr(settings, name) for name in ("wrong", "delta", "budget", "seed")}
-    return answers_to_check(best, sheet.labels, **named)
+    plan = answers_to_check(best, sheet.labels, **named)
+    return replace(plan, of="pairs") if of_pairs else plan
 
 
 def _columns(task: CheckAnswers) -> dict[str, NDArray[Any]]:
-    """The columns of the table: query, item, score and texts of the best answer of each query that has one."""
+    """The columns of the table: of pairs, or of the best answer of each query that has one."""
+    if (task.ranking is None) == (task.pairs is None):
+        raise ValueError("expected exactly one of --ranking and --pairs")
+    if task.pairs is not None:
+        return _columns_of_pairs(task, task.pairs)
+    assert task.ranking is not None
     found, ids = io.read_ranking(task.ranking)
     queries = np.flatnonzero(there(ids[:, 0]))
     items = ids[queries, 0]
@@ -160,13 +172,30 @@ def _columns(task: CheckAnswers) -> dict[str, NDArray[Any]]:
     for name, path, rows in (("query_text", task.query_texts, queries), ("item_text", task.item_texts, items)):
         if path is None:
             continue
-        texts = io.read_labels(path)
-        if are_strings(rows):
-            raise ValueError(f"{task.ranking}: its ids are strings, and --item-texts go by gallery rows")
-        if len(rows) and rows.max() >= len(texts):
-            raise ValueError(f"{path}: holds {len(texts)} texts, expected one for row {rows.max()} of {task.ranking}")
-        columns[name] = texts[rows]
+        columns[name] = _texts(path, rows, task.ranking)
     return columns
+
+
+def _columns_of_pairs(task: CheckAnswers, path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of a table of pairs, and their texts."""
+    if task.query_texts is not None:
+        raise ValueError("--query-texts is for --ranking; of --pairs it is --item-texts")
+    columns = {name: io.read_labels(f"{path}:{name}") for name in ("first", "second", "score")}
+    if columns["score"].dtype.kind not in "iuf":
+        raise ValueError(f"{path}: score holds {columns['score'].dtype}, expected numbers")
+    if task.item_texts is not None:
+        columns |= {f"{name}_text": _texts(task.item_texts, columns[name], path) for name in ("first", "second")}
+    return columns
+
+
+def _texts(path: Path, rows: NDArray[Any], of: Path) -> NDArray[Any]:
+    """The texts of these rows."""
+    texts: NDArray[Any] = io.read_labels(path)
+    if are_strings(rows):
+        raise ValueError(f"{of}: its ids are strings, and --item-texts go by gallery rows")
+    if len(rows) and rows.max() >= len(texts):
+        raise ValueError(f"{path}: holds {len(texts)} texts, expected one for row {rows.max()} of {of}")
+    return np.asarray(texts[rows])
 
 
 def _check(numbers: Path, settings: Settings) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from peaccel.evaluation.choose_threshold import choose_pair_threshold, choose_th
 from peaccel.evaluation.score_trials import score_trials
 from peaccel.evaluation.threshold_results import ThresholdChoice
 from peaccel.fits.plda import Plda
-from peaccel.fits.records import FalseMatchLimit, Selection, Threshold
+from peaccel.fits.records import Threshold
 from peaccel.scores import Score
 
 __all__ = ["ChooseThreshold", "main"]
@@ -76,6 +76,10 @@ class ChooseThreshold(LabelledFiles, TrialFiles, NormFiles):
     """In place of the classes: the group of each query, such as a document or a day. One query of a group counts. [Q]
     numbers or strings, a file as --query-labels.
     """
+    within: Path | None = None
+    """With --wrong: the language, camera or source of each query, [Q] numbers or strings, a file or a column as
+    --query-labels. Each of these groups has a threshold of its own, accept-1.json and so on, and the promise is kept
+    within all of them at once."""
     certainty: str = "90%"
     """How surely the threshold keeps its promise."""
     strict: bool = False
@@ -100,12 +104,17 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError("--c-miss and --c-fa go with --p-target")
     delta = float(1 - share("certainty", task.certainty))
     task.check_norm()
+    groups = None if task.within is None else io.read_labels(task.within)
+    of_groups = [f"accept-{i + 1}.json" for i in range(0 if groups is None else len(np.unique(groups)))]
     names = "threshold.json", "report.html", "accept.json", "centre.json"
-    numbers, page, accept, centre = outputs(task.out, task, *names)
-    kind = _of_searches if task.pairs is None and task.trial_list is None else _of_pairs
-    found = kind(task, alphas, delta)
+    numbers, page, accept, centre, *within = outputs(task.out, task, *names, *of_groups)
+    if task.pairs is None and task.trial_list is None:
+        found = _of_searches(task, alphas, delta, groups)
+    else:
+        found = _of_pairs(task, alphas, delta)
     print(found)
-    save_numbers(numbers, found, {accept: found.accept is not None, centre: found.centre is not None})
+    others = {accept: found.accept is not None, centre: found.centre is not None} | dict.fromkeys(within, True)
+    save_numbers(numbers, found, others)
     from peaccel._utils import report
     from peaccel.evaluation.threshold_pages import threshold_sections
 
@@ -116,25 +125,25 @@ def main(arguments: Sequence[str]) -> None:
     if found.accept is None:
         print("\nName a target to have its threshold written: --wrong 5%, for instance")
         return
-    io.write_fit(accept, _with_fits(task, found))
+    io.write_fit(accept, _with_fits(task, found, found.accept))
+    for path, group in zip(within, found.within, strict=True):
+        io.write_fit(path, _with_fits(task, found, group.accept))
+        print(f"\n{path} is for queries of group {group.name}")
     nothing = math.isinf(found.accept.threshold)
     print(f"\n{accept} accepts nothing" if nothing else f"\n{_next(task, found, accept)}")
     if nothing and task.strict:
         sys.exit(1)
 
 
-def _with_fits(task: ChooseThreshold, found: ThresholdChoice) -> Selection | FalseMatchLimit | Threshold:
-    """The threshold that was found, which knows what was applied to the items."""
-    assert found.accept is not None
+def _with_fits(task: ChooseThreshold, found: ThresholdChoice, accept: Threshold) -> Threshold:
+    """A threshold that was found, which knows what was applied to the items."""
     fits = task.applied()
     if found.of_pairs:
-        return found.accept if task.embeddings is None else _of_trials(task, found.accept)
-    return replace(found.accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
+        return accept if task.embeddings is None else _of_trials(task, accept)
+    return replace(accept, applied=str(fits if found.centre is None else replace(fits, centre=found.centre)))
 
 
-def _of_trials(
-    task: ChooseThreshold, accept: Selection | FalseMatchLimit | Threshold
-) -> Selection | FalseMatchLimit | Threshold:
+def _of_trials(task: ChooseThreshold, accept: Threshold) -> Threshold:
     """A threshold of pairs, which knows the score and what was applied to the items."""
     assert task.embeddings is not None
     fits = task.applied()
@@ -144,7 +153,9 @@ def _of_trials(
     return replace(accept, score=score.fingerprint, normalisation=label, dim=d.dim, applied=str(fits))
 
 
-def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> ThresholdChoice:
+def _of_searches(
+    task: ChooseThreshold, alphas: dict[str, float], delta: float, within: NDArray[Any] | None
+) -> ThresholdChoice:
     if "far" in alphas:
         raise ValueError("--far is of --pairs; of searches it is --fpir")
     if "p_target" in alphas:
@@ -164,6 +175,7 @@ def _of_searches(task: ChooseThreshold, alphas: dict[str, float], delta: float) 
         per=task.per,
         groups=None if task.groups is None else io.read_labels(task.groups),
         exclude=exclude,
+        within=within,
         delta=delta,
         novel=others,
         novel_labels=classes,
@@ -187,7 +199,7 @@ def _score(task: ChooseThreshold) -> Score:
 def _of_pairs(task: ChooseThreshold, alphas: dict[str, float], delta: float) -> ThresholdChoice:
     if "fpir" in alphas:
         raise ValueError("--fpir is of searches; of --pairs it is --far")
-    of_searches = {name: getattr(task, name) for name in ("try_centre", "per", "groups", "exclude_same")}
+    of_searches = {name: getattr(task, name) for name in ("try_centre", "per", "groups", "within", "exclude_same")}
     if beside := [name for name, value in of_searches.items() if value]:
         raise ValueError(f"{dashed(beside)} is of searches, not of --pairs, --trial-list")
     if task.confidence != ChooseThreshold.confidence:

@@ -416,7 +416,7 @@ def _sections(
     factors = ", ".join(f"{factor:.2f}" for factor in results.variance_factors)
     queries, pictures = run.scores["cosine"][1][0]["mixed"], (run.queries.images, run.gallery.images)
     sure = np.asarray(confidence(queries), np.float64)
-    truth = as_truth("demo", (run.queries.labels, run.gallery.labels), len(run.queries), len(run.gallery))
+    truth = as_truth("demo", (run.queries.labels, run.gallery.labels), run.queries, run.gallery)
     return [
         report.Section(
             "The table",

@@ -75,10 +75,8 @@ def main(arguments: Sequence[str]) -> None:
         return
     if task.normalise is not None or task.cohort is not None:
         raise ValueError("--normalise and --cohort are of --trial-list, which is not there")
-    if task.templates is not None and (task.embeddings is None or task.labels is None):
-        raise ValueError("--templates needs --embeddings and --labels")
-    if task.templates is not None and task.exclude_same:
-        raise ValueError("--exclude-same is of searches, found --templates")
+    if task.templates is not None and (task.embeddings is None or task.labels is None or task.exclude_same):
+        raise ValueError("--templates needs --embeddings and --labels, without --exclude-same")
     queries, gallery, labels, exclude = sides(task)
     numbers, page, fused = outputs(task.out, task, "results.json", "report.html", "templates.json")
     scores = _scores(task, (queries.kind, (queries if gallery is None else gallery).kind))
@@ -124,7 +122,7 @@ def main(arguments: Sequence[str]) -> None:
     if templates is not None:
         shown += tables(templates.tables(), (templates.summary(),), explained(TemplateResult), text_columns=2)
     if images is not None and of_gallery is not None and len(scores) > 1:
-        truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery), exclude)
+        truth = as_truth("evaluate", labels, queries, gallery, exclude)
         best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)
         both, pictures = (scores[0], scores[best]), (images, of_gallery)
         shown.append(retrievals(queries, gallery, truth, both, pictures, task.seed))

@@ -26,7 +26,7 @@ from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_i
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.separation import probability
 from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
-from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
+from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult, ThresholdWithin
 
 __all__ = [
     "ConfidenceResult",
@@ -40,6 +40,7 @@ __all__ = [
     "TemplateResult",
     "ThresholdChoice",
     "ThresholdResult",
+    "ThresholdWithin",
     "TrialEvaluation",
     "TrialResult",
     "evaluate_templates",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,14 +90,15 @@ def require_sides(
             raise type(error)(f"{owner}: {argument}: {error}") from None
 
 
-def as_truth(owner: str, labels: Any, queries: int, gallery: int | None, exclude: Any = None) -> Relation:
+def as_truth(owner: str, labels: Any, queries: Sized, gallery: Sized | None, exclude: Any = None) -> Relation:
     """Items that are right for queries, by labels of both sides or by a `Relevance`, without the excluded ones."""
+    sizes = len(queries), None if gallery is None else len(gallery)
     if isinstance(labels, Relevance):
         found, expected = (
             f"{q} queries {'among themselves' if leave_one_out else f'and {g} gallery items'}"
             for q, g, leave_one_out in (
                 (labels.queries, labels.gallery, labels.leave_one_out),
-                (queries, gallery, gallery is None),
+                (*sizes, gallery is None),
             )
         )
         if found != expected:
@@ -110,7 +111,7 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None, exclude
         raise ValueError(f"{owner}: labels is {found}, expected {expected}")
     sides = [x.cpu() if is_torch(x) else x for x in (labels if pair else (labels,))]
     names = ("labels of queries", "labels of the gallery") if pair else ("labels",)
-    for name, side, count in zip(names, sides, (queries, gallery), strict=False):
+    for name, side, count in zip(names, sides, sizes, strict=False):
         require_classes(owner, name, side)
         if (shape := on_host(side, owner, name).shape) != (count,):
             raise ValueError(f"{owner}: {name} has shape {shape}, expected ({count},)")

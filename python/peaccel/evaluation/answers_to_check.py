@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +15,11 @@ from peaccel._utils.arrays import on_host
 from peaccel._utils.numbers import as_numbers, require_shares
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.evaluation.formatting import percent, six_digits
-from peaccel.evaluation.promises import per_cent
+from peaccel.evaluation.promises import WRONG_ANSWERS, WRONG_PAIRS, per_cent
 from peaccel.fits.answer_confidence import RankedAnswers
 from peaccel.fits.learn_then_test import learn_then_test, of_ranking, one_of_each
 from peaccel.fits.records import Selection, fewest
+from peaccel.retrieval.ranking import RankingAbove
 
 __all__ = ["AnswersToCheck", "answers_to_check"]
 
@@ -63,27 +65,28 @@ class AnswersToCheck:
     """Share of all answers that the threshold accepts; None until all are checked."""
     wrong: float
     delta: float
+    of: str = "answers"
+    """"pairs" where pairs are checked, as `duplicates` finds them."""
 
     def __str__(self) -> str:
         """The next step, or the promise."""
-        promise = f"at most {per_cent(self.wrong)} of the accepted answers are wrong"
+        promise = (WRONG_PAIRS if self.of == "pairs" else WRONG_ANSWERS)(self.wrong)
         certainty = f"with a certainty of {per_cent(1 - self.delta)}"
         if self.accept is None:
-            task = f"Check {len(self.rows)} answers ({self.checked} of {self.budget} are checked)"
+            task = f"Check {len(self.rows)} {self.of} ({self.checked} of {self.budget} are checked)"
             if self.above is None:
                 return f"{task}: they tell where a limit may lie above which {promise}."
-            most = f"at most {percent(self.above)} % of all answers, which lie above this limit, will be accepted"
+            most = f"at most {percent(self.above)} % of all {self.of}, which lie above this limit, will be accepted"
             return f"{task}, which score at least {six_digits(self.limit or 0.0)}: {most}."
         if math.isinf(self.accept.threshold):
             return f"No threshold can be promised to keep this: {promise}, {certainty}, from {self.checked} labels."
-        kept = f"{percent(self.accepted or 0.0)} % of these answers are accepted"
-        return (
-            f"Accept answers that score at least {six_digits(self.accept.threshold)}: {promise}, {certainty}. {kept}."
-        )
+        kept = f"{percent(self.accepted or 0.0)} % of these {self.of} are accepted"
+        least = six_digits(self.accept.threshold)
+        return f"Accept {self.of} that score at least {least}: {promise}, {certainty}. {kept}."
 
 
 def answers_to_check(
-    found: RankedAnswers | ArrayLike,
+    found: RankedAnswers | RankingAbove[Any] | ArrayLike,
     checked: Mapping[int, bool | None] | None = None,
     *,
     wrong: float = 0.02,
@@ -102,8 +105,9 @@ def answers_to_check(
     Parameters
     ----------
     found
-        The ranking of N queries, [N, 1], or [N] scores of their best answers, higher = more similar. Scores of pairs,
-        such as possible duplicates, will do. They must not change between calls.
+        The ranking of N queries, [N, 1], or [N] scores of their best answers, higher = more similar. Or N pairs, as
+        `duplicates` finds them: the threshold is then of pairs, and `cluster` takes it. They must not change between
+        calls.
     checked
         Row -> True (right), False (wrong) or None (nobody can tell, which counts as wrong). Rows that are not asked for
         are ignored.
@@ -160,7 +164,7 @@ def answers_to_check(
     require_shares(owner, wrong=wrong, delta=delta)
     seed = as_integer(owner, "seed", seed, *SEEDS)
     raw, known = of_ranking(owner, "found", found)
-    scores = as_numbers(owner, "found", raw, above="no threshold accepts it")
+    scores, of = as_numbers(owner, "found", raw, above="no threshold accepts it"), known.get("of", "answers")
     values = on_host(raw, owner, "found")
     one = np.arange(len(scores)) if groups is None else one_of_each(owner, "groups", groups, len(scores), seed)
     pilot = max(round(PILOT * budget), FEWEST)
@@ -176,7 +180,9 @@ def answers_to_check(
     places = _spread(len(for_pilot), pilot)
     rows = for_pilot[places]
     if (labels[rows] < 0).any():
-        return _next(rows, labels, 0, AnswersToCheck(rows, "pilot", 0, budget, None, None, None, None, wrong, delta))
+        return _next(
+            rows, labels, 0, AnswersToCheck(rows, "pilot", 0, budget, None, None, None, None, wrong, delta, of)
+        )
     test = budget - pilot
     others = len(for_test) / len(for_pilot)
     limit = float(
@@ -185,7 +191,7 @@ def answers_to_check(
     above = float((scores >= limit).mean())
     tested = for_test[scores[for_test] >= limit][:test]
     budget = pilot + len(tested)
-    plan = AnswersToCheck(tested, "test", pilot, budget, limit, above, None, None, wrong, delta)
+    plan = AnswersToCheck(tested, "test", pilot, budget, limit, above, None, None, wrong, delta, of)
     if (labels[tested] < 0).any():
         return _next(tested, labels, pilot, plan)
     chosen = learn_then_test(values[tested], labels[tested] == 1, np.arange(len(tested)), wrong, delta)

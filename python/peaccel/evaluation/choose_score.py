@@ -358,7 +358,7 @@ def choose_score(
         raise ValueError(f"{owner}: by is {by!r}, expected one of {', '.join(map(repr, CRITERIA))}")
     require_shares(owner, wrong=wrong)
     costs = Costs(owner, p_target)
-    truth = as_truth(owner, labels, len(d), None if gallery is None else len(gallery))
+    truth = as_truth(owner, labels, d, gallery)
     listed, queries = None if pairs is None else compared_pairs(owner, pairs, truth, seed)[0], truth.queries
     d, numbers, asked = _both_sides(d, gallery, truth)
     if isinstance(d, Point) and not np.isfinite(on_host(d.mu).astype(np.float64)).all():
@@ -373,7 +373,7 @@ def choose_score(
     cohort = d[rows[~halves & (asked if gallery is None else ~asked)]] if isinstance(d, Point) else None
     forms = list(_forms(*sides, cohort, fits, draws, seed))
     judged_classes = classes[one] if gallery is None else (classes[one], classes[other])
-    truth = as_truth(owner, judged_classes, len(sides[0]), None if sides[1] is None else len(sides[1]))
+    truth = as_truth(owner, judged_classes, *sides)
     if listed is not None:
         listed = _among(listed, rows[one], rows[one] if gallery is None else rows[other] - queries)
     comparison = _comparison(listed, truth, CRITERIA[by], costs, wrong, seed)
@@ -536,7 +536,7 @@ def _ranked(
 
 def fit_all(d: Distribution, labels: Any, gallery: Distribution | None, seed: int) -> Fits:
     """Fit the parameters of scores to all items, as `choose_score` takes them."""
-    truth = as_truth("choose_score", labels, len(d), None if gallery is None else len(gallery))
+    truth = as_truth("choose_score", labels, d, gallery)
     both, numbers, asked = _both_sides(d, gallery, truth)
     return fit(both, numbers, None if gallery is None else asked, seed)
 

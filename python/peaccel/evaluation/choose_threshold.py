@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel import metrics, scores
 from peaccel._utils.arrays import bounded, on_host
 from peaccel._utils.exclusions import Exclusions
+from peaccel._utils.labels import classes_of
 from peaccel._utils.numbers import as_flags, as_numbers, class_numbers, require_shares
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.distributions import Distribution
@@ -30,9 +31,9 @@ from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.pair_rates import P_TARGET, pair_rates
 from peaccel.evaluation.promises import FAR, FPIR, WRONG_ANSWERS, WRONG_PAIRS, JudgedAnswers, Per, Promise, risks
 from peaccel.evaluation.separation import calibration, probability
-from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult
+from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult, ThresholdWithin
 from peaccel.fits.fit_centre import fit_centre
-from peaccel.fits.learn_then_test import one_of_each
+from peaccel.fits.learn_then_test import one_of_each, tested_within
 from peaccel.fits.records import Centre, Threshold
 from peaccel.metrics import Relevance
 from peaccel.metrics._draws import as_clusters
@@ -65,6 +66,7 @@ def choose_threshold(
     fpir: float | None = None,
     per: Literal["class", "query"] | None = None,
     groups: ArrayLike | None = None,
+    within: ArrayLike | None = None,
     exclude: ArrayLike | Exclusions | None = None,
     delta: float = 0.1,
     novel: Distribution | None = None,
@@ -104,6 +106,9 @@ def choose_threshold(
     groups
         [Q] numbers or strings in place of the classes: queries of one group, such as a document or a day, depend on
         each other and count once.
+    within
+        [Q] numbers or strings, beside `wrong`: the language, camera or source of each query. Each of these groups has a
+        threshold too, and the promise is kept within all of them at once.
     exclude
         The rows that each query may not find, as in `pe.evaluate`.
     delta
@@ -143,7 +148,8 @@ def choose_threshold(
     TypeError
         The score does not take these kinds.
     ValueError
-        wrong and fpir both, or outside (0, 1); fpir without a search that has no mate; per beside groups; shapes
+        wrong and fpir both, or outside (0, 1); fpir without a search that has no mate; per beside groups; within
+        without wrong, or with a group of too few labels; shapes
         disagree, labels that are NaN or of one class, no query can be answered, a score that is NaN or a best one of
         -inf, or as for `pe.search`; a confidence that is unknown, or that these scores or labels do not have, or that
         looks reversed where most answers above the threshold that was asked for are wrong.
@@ -166,11 +172,11 @@ def choose_threshold(
     """
     owner = "choose_threshold"
     require_items(owner, queries=queries, gallery=gallery)
-    seed = as_integer(owner, "seed", seed, *SEEDS)
-    truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery), exclude)
+    seed, truth = as_integer(owner, "seed", seed, *SEEDS), as_truth(owner, labels, queries, gallery, exclude)
     named, asked = scores.get(score), _asked(owner, delta, (WRONG_ANSWERS, wrong), (FPIR, fpir))
     kinds = kinds_of(owner, confidence, not isinstance(labels, Relevance))
     of_novel = novel_clusters(owner, novel, novel_labels, queries)
+    names = _named_groups(owner, within, wrong, len(queries))
     require_sides(owner, queries, gallery, [named], "score")
     units, grouping, pers = _units(owner, truth, per, groups)
     mated = _mated(owner, truth, fpir is not None and novel is None)
@@ -181,22 +187,19 @@ def choose_threshold(
     of_others, some_others = None if mated.all() else units[~mated], some[~mated]
     if novel is not None:
         of_others, some_others = None if novel_labels is None else of_novel, third(owner, of_novel, seed)
-    if fpir is not None and apart and some_others.all():
-        raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(some_others)} are compared on")
+    _require_others(owner, fpir, apart, some_others)
     classes = None if kinds == ("score",) else _classes(owner, labels, gallery, truth)
-    centres = [None, fit_centre(queries[np.flatnonzero(some)], gallery)] if try_centre else [None]
-    tried: list[Candidate] = []
-    for centre in centres:
-        found = _searched(owner, _Sides(queries, gallery, novel, cohort).centred(centre), truth, named, classes)
+    sides, tried = _Sides(queries, gallery, novel, cohort), list[Candidate]()
+    for centre in [None, fit_centre(queries[np.flatnonzero(some)], gallery)] if try_centre else [None]:
+        found = _searched(owner, sides.centred(centre), truth, named, classes)
         if centre is None:
             warn_of_copies(owner, queries, gallery, found.answers.best)
-        judged = _judged(owner, found, named, units, mated, of_others)
+        judged = _judged(owner, found, named, units, mated, of_others, names)
         tried += candidates(owner, kinds, named, found.answers, found.alone, judged, some, centre, found.norm)
     chosen, compared = best_of(tried, *(asked or USUAL), some, some_others)
     judged = chosen.judged.part(~some, ~some_others) if apart else chosen.judged
     about = _about(queries, gallery, named, judged, grouping, novel is not None, chosen.norm)
-    terms = chosen.terms(named, queries.dim, about)
-    set_apart = f"{some.sum()} queries of {len(np.unique(units[some]))} other {grouping}" if apart else ""
+    terms = chosen.terms(named, queries.dim, truth.gallery, about)
     return replace(
         _chosen(owner, judged, (WRONG_ANSWERS, FPIR), asked, pers, delta, seed, terms, novel is not None),
         score=named.label,
@@ -204,7 +207,7 @@ def choose_threshold(
         confidence=chosen.confidence,
         centre=chosen.centre,
         compared=compared,
-        compared_on=set_apart,
+        compared_on=f"{some.sum()} queries of {len(np.unique(units[some]))} other {grouping}" if apart else "",
         deepest=_deepest(chosen, truth, classes),
     )
 
@@ -355,6 +358,56 @@ def _units(
     return units, grouping, (("class", "query") if units.max() + 1 < len(units) else ("class",))
 
 
+def _require_others(owner: str, fpir: float | None, apart: bool, compared_on: NDArray[np.bool_]) -> None:
+    """Refuse to promise an FPIR where all searches without a mate are set apart."""
+    if fpir is not None and apart and compared_on.all():
+        raise ValueError(f"{owner}: fpir needs more searches without a mate: all {len(compared_on)} are compared on")
+
+
+def _named_groups(owner: str, within: ArrayLike | None, wrong: float | None, queries: int) -> NDArray[Any] | None:
+    """[Q] the name of the group of each query, if there are any."""
+    if within is None:
+        return None
+    if wrong is None:
+        raise ValueError(f"{owner}: within needs wrong, the share that is promised within each group")
+    names = classes_of(owner, "within", within)
+    if names.shape != (queries,):
+        raise ValueError(f"{owner}: within has shape {names.shape}, expected ({queries},)")
+    return names
+
+
+def _within(
+    owner: str, x: JudgedAnswers, wanted: Sequence[ThresholdResult], delta: float, seed: int, terms: Threshold
+) -> tuple[ThresholdWithin, ...]:
+    """The threshold of each named group, if there are any, for the promise that is asked for."""
+    if x.within is None:
+        return ()
+    of_all, results = wanted[0], []
+    found = tested_within(owner, x.scores, x.right, x.classes, x.within, of_all.alpha, delta, seed, warned=True)
+    for name, accept in found.items():
+        group = x.within.astype(str) == name
+        accepted = accept(x.scores[group])
+        about = f"{terms.fitted_on}; of these {group.sum()} in the group {name}"
+        results.append(
+            ThresholdWithin(
+                name=name,
+                items=int(group.sum()),
+                threshold=accept.threshold,
+                accepted=float(accepted.mean()),
+                wrong=float((~x.right[group][accepted]).mean()) if accepted.any() else math.nan,
+                cost=int(of_all.accept(x.scores[group]).sum() - accepted.sum()),
+                accept=replace(accept, **(_carried(terms) | {"fitted_on": about})),
+                missing=accept.missing,
+            )
+        )
+    return tuple(results)
+
+
+def _carried(terms: Threshold) -> dict[str, Any]:
+    """The terms of a threshold by field, without the threshold."""
+    return {field.name: getattr(terms, field.name) for field in fields(Threshold) if field.name != "threshold"}
+
+
 def _mated(owner: str, truth: Relation, others_needed: bool) -> NDArray[np.bool_]:
     """Which queries have a right item; some have none where the promise is of these."""
     mated = truth.sizes() > 0
@@ -423,11 +476,12 @@ def _judged(
     units: NDArray[np.int64],
     mated: NDArray[np.bool_],
     of_others: NDArray[np.int64] | None,
+    within: NDArray[Any] | None,
 ) -> JudgedAnswers:
     """The best scores of the queries, and of searches without a mate, given apart or among them."""
     best = _in_dtype(owner, found.answers, score)
     others = best[~mated] if found.alone is None else _in_dtype(owner, found.alone, score)
-    return JudgedAnswers(best, found.answers.right == 1, units, mated, others, of_others)
+    return JudgedAnswers(best, found.answers.right == 1, units, mated, others, of_others, within)
 
 
 def _deepest(chosen: Candidate, truth: Relation, classes: NDArray[np.int64] | None) -> int:
@@ -502,8 +556,10 @@ def _chosen(
         for alpha in promise.alphas(asked)
         for per in pers
     ]
-    if reversed_ and asked is not None:
-        _require_mostly_right(owner, number, [x for x in results if (x.promise, x.alpha) == (asked[0].name, asked[1])])
+    target = None if asked is None else (asked[0].name, asked[1])
+    wanted = [x for x in results if (x.promise, x.alpha) == target]
+    if reversed_:
+        _require_mostly_right(owner, number, wanted)
     counted = of[pers[0]]
     right = x.right.astype(np.float64)
     chances = probability(x.scores.astype(np.float64), right, x.classes, seed)
@@ -521,8 +577,9 @@ def _chosen(
         other_classes=None if x.of_others is None else len(np.unique(x.of_others)),
         apart=apart,
         delta=float(delta),
-        asked=None if asked is None else (asked[0].name, asked[1]),
+        asked=target,
         results=tuple(results),
+        within=_within(owner, counted, wanted, delta, seed, terms),
         coverage=_shown(risks(x.scores, x.right, counted.classes)),
         bound=_shown(_bound(counted, delta, seed)),
         calibration=calibration(chances[known], right[known])[0] if known.any() else (),
@@ -573,7 +630,6 @@ def _result(
     """The threshold for one promise, with the terms that it carries, and its effect on the answers."""
     found = promise.find(x, alpha, delta, seed)
     accepted = found(x.scores)
-    carried = {field.name: getattr(terms, field.name) for field in fields(Threshold) if field.name != "threshold"}
     return ThresholdResult(
         promise=promise.name,
         alpha=alpha,
@@ -584,7 +640,7 @@ def _result(
         wrong_by_class=_wrong_by_class(x, accepted),
         found=float((accepted & x.right)[x.matches].mean()) if x.matches.any() else math.nan,
         false=float(found(x.others).mean()) if len(x.others) else None,
-        accept=replace(found, **carried),
+        accept=replace(found, **_carried(terms)),
         tested=found.number,
         missing=found.missing if math.isinf(found.threshold) else 0,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -57,7 +57,7 @@ class Candidate:
         """The confidence, and whether items are centred."""
         return self.confidence if self.centre is None else f"{self.confidence} (centred)"
 
-    def terms(self, score: Score, dim: int, fitted_on: str) -> Threshold:
+    def terms(self, score: Score, dim: int, gallery_size: int, fitted_on: str) -> Threshold:
         """A threshold's terms: what it must be applied to."""
         return Threshold(
             score=score.fingerprint,
@@ -65,6 +65,7 @@ class Candidate:
             confidence=self.confidence,
             weights=self.weights,
             dim=dim,
+            gallery_size=gallery_size,
             applied="" if self.centre is None else fingerprint(self.centre),
             fitted_on=fitted_on,
             threshold=np.inf,
@@ -148,7 +149,7 @@ def candidates(
                 weights,
                 centre,
                 norm,
-                JudgedAnswers(values, judged.right, judged.classes, judged.matches, others, judged.of_others),
+                replace(judged, scores=values, others=others),
             )
         )
     return found

@@ -154,8 +154,7 @@ def evaluate(
     """
     items = queries if gallery is None else gallery
     require_items("evaluate", queries=queries, gallery=gallery)
-    seed = as_integer("evaluate", "seed", seed, *SEEDS)
-    truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery), exclude)
+    seed, truth = as_integer("evaluate", "seed", seed, *SEEDS), as_truth("evaluate", labels, queries, gallery, exclude)
     named, costs = as_scores("evaluate", scores, (queries.kind, items.kind)), Costs("evaluate", p_target)
     depths = _depths(k, len(items) - truth.leave_one_out)
     qualities = None if quality is None else _qualities(quality, len(queries))
@@ -166,7 +165,7 @@ def evaluate(
     known = _answerable(truth)
     asked, same = compared_pairs("evaluate", pairs, truth, seed)
     clusters = np.unique(np.concatenate([truth.clusters, truth.gallery_clusters]), return_inverse=True)[1]
-    of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
+    of_queries, of_items = np.split(clusters, [len(queries)])
     resamples = Resamples(of_queries[known], seed)
     of_both = Resamples(np.stack([of_queries[asked[:, 0]], of_items[asked[:, 1]]], 1), seed)
     every, verifications = list[Answers](), list[dict[str, Any]]()

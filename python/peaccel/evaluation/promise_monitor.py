@@ -455,7 +455,8 @@ def _numbers(owner: str, accept: Selection | FalseMatchLimit, found: Any) -> dic
     elif hasattr(found, "scores"):
         if len(found.scores) == 0:
             raise ValueError(f"{owner}: {name} has no queries")
-        accept.check_score(owner, getattr(found, "score", None), getattr(found, "normalisation", ""))
+        score, norm, dim = (getattr(found, name, None) for name in ("score", "normalisation", "dim"))
+        accept.check_score(owner, score, norm or "", dim=dim)
         numbers = {"score": as_numbers(owner, f"best scores of {name}", answer_confidence(found), above=NO_ANSWER)}
         if found.scores.shape[1] > 1:
             numbers["margin"] = answer_confidence(found, "margin")

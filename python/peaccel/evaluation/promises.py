@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -50,6 +50,8 @@ class JudgedAnswers:
     """[M], the same number of searches without a mate, or of pairs that do not match."""
     of_others: NDArray[np.int64] | None
     """[M], the class or group of each; None where each is independent."""
+    within: NDArray[Any] | None = None
+    """[N], the group within which the promise is kept too, such as a language; None where there are none."""
 
     def part(self, queries: NDArray[np.bool_], others: NDArray[np.bool_]) -> JudgedAnswers:
         """Some of the queries, and of the searches without a mate."""
@@ -60,11 +62,12 @@ class JudgedAnswers:
             self.matches[queries],
             self.others[others],
             None if self.of_others is None else self.of_others[others],
+            None if self.within is None else self.within[queries],
         )
 
     def each(self) -> JudgedAnswers:
         """The same answers, each a class of its own."""
-        return JudgedAnswers(self.scores, self.right, np.arange(len(self.scores)), self.matches, self.others, None)
+        return replace(self, classes=np.arange(len(self.scores)), of_others=None)
 
 
 def risks(

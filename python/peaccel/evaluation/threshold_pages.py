@@ -8,7 +8,7 @@ from peaccel.evaluation.columns import explained
 from peaccel.evaluation.compared_confidences import ComparedConfidence
 from peaccel.evaluation.formatting import percent
 from peaccel.evaluation.pages import calibration, tables
-from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult
+from peaccel.evaluation.threshold_results import CostResult, ThresholdChoice, ThresholdResult, ThresholdWithin
 
 __all__ = ["threshold_sections"]
 
@@ -23,7 +23,7 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
     sections = [
         report.Section("The threshold", found.sentence()),
         *tables({title: first}, (f"{found.summary()}.",), explained(CostResult, ThresholdResult)),
-        *tables(dict(others), [_about(title) for title, _ in others], explained(ComparedConfidence)),
+        *tables(dict(others), [_about(title) for title, _ in others], explained(ComparedConfidence, ThresholdWithin)),
         report.Section(
             "Risk against coverage",
             f"Share of the accepted {accepted} that is wrong, against the share of the {accepted} that is accepted, "
@@ -56,6 +56,8 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
 
 def _about(title: str) -> str:
     """Meaning of a table after the first."""
+    if title.startswith("Within"):
+        return "Each group has its own threshold, for its queries alone; the certainty is that of all groups together."
     if title.startswith("Confidences"):
         return "The promise is not of these labels: by them the confidence is chosen that answers most."
     return "The same, by another promise."

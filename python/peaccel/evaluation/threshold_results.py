@@ -17,7 +17,7 @@ from peaccel.evaluation.pair_rates import PairRates
 from peaccel.evaluation.promises import FAR, FPIR, WRONG_ANSWERS, WRONG_PAIRS, Per, Promise, per_cent
 from peaccel.fits.records import Centre, FalseMatchLimit, Selection, Threshold, fewest
 
-__all__ = ["CostResult", "ThresholdChoice", "ThresholdResult"]
+__all__ = ["CostResult", "ThresholdChoice", "ThresholdResult", "ThresholdWithin"]
 
 
 EXPLAINED = {"right kept %", "false %", "missing"}
@@ -96,6 +96,41 @@ class ThresholdResult:
         ),
     ]
     """As of ``accept``; 0 where there is a threshold."""
+
+
+@dataclass(frozen=True)
+class ThresholdWithin:
+    """The threshold that keeps the promise within one named group of queries, and its effect on the answers to them."""
+
+    name: Annotated[str, Column("group", "the queries that have this name; each group has a threshold of its own.")]
+    items: Annotated[int, Column("queries", "how many queries it has.")]
+    threshold: Annotated[
+        float,
+        Column("threshold", "the least score that is accepted; - where none keeps the promise surely.", six_digits),
+    ]
+    """inf where no threshold keeps the promise with that certainty."""
+    accepted: Annotated[float, Column("accepted %", "share of its queries that are answered.", percent)]
+    wrong: Annotated[float, Column("wrong %", "share of the accepted answers that is wrong.", percent)]
+    """NaN where nothing is accepted."""
+    cost: Annotated[
+        int,
+        Column(
+            "cost",
+            "answers that the promise within the group costs: accepted by the threshold for all queries, less those "
+            "accepted by the threshold of the group.",
+        ),
+    ]
+    accept: Selection
+    """The threshold, to be applied to queries of this group alone, and kept."""
+    missing: Annotated[
+        int | None,
+        Column(
+            "missing",
+            "where there is no threshold: about how many more labels of the group it takes; blank where no number "
+            "will do.",
+            lambda x: str(x or ""),
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -180,6 +215,8 @@ class ThresholdChoice(Exported):
     """Queries and classes that are set apart, in words."""
     deepest: int = 1
     """How many items a search must find for each query, so that the confidence is known."""
+    within: tuple[ThresholdWithin, ...] = ()
+    """The thresholds of named groups, where these were named; all keep the promise at once."""
 
     @property
     def chosen(self) -> ThresholdResult | None:
@@ -219,6 +256,7 @@ class ThresholdChoice(Exported):
             said = [f"Accept {what} {six_digits(x.threshold)}: {promise}.", self._remaining(x), self._unit(x)]
         said += [self._tried()] if self.compared_on else []
         said += [self._otherwise(self.per_query)] if self.per_query is not None else []
+        said += [self._within(x)] if self.within else []
         return " ".join(said + self._steps(x))
 
     def _cost(self, x: CostResult) -> str:
@@ -302,6 +340,16 @@ class ThresholdChoice(Exported):
             return f"{of} nothing can be promised either."
         return f"{of} a threshold of {six_digits(x.threshold)} keeps it and answers {percent(x.accepted)} %."
 
+    def _within(self, x: ThresholdResult) -> str:
+        """The promise within groups, and the groups in which nothing can be promised."""
+        kept, lost = (
+            [group.name for group in self.within if math.isinf(group.threshold) is lost] for lost in (False, True)
+        )
+        promise = f"{per_cent(x.alpha)} wrong, with a certainty of {per_cent(1 - self.delta)} for all of them together"
+        said = f"Within {', '.join(kept)}, each with its own threshold: at most {promise}." if kept else ""
+        none = f"Nothing can be promised within {', '.join(lost)}." if lost else ""
+        return f"{said} {none}".strip()
+
     def _units(self, x: ThresholdResult) -> str:
         """Name of the units that are tested."""
         if x.promise != "wrong":
@@ -333,6 +381,8 @@ class ThresholdChoice(Exported):
         promises = dict.fromkeys(map(self._promise, self.results))
         costs = {} if self.cost is None else {"Detection cost": table([self.cost])}
         found = costs | {promise.title: table(self._shown(promise.name)) for promise in promises}
+        if self.within:
+            found["Within each group, all at once"] = table(self.within)
         if self.compared:
             found[f"Confidences, compared on {self.compared_on}"] = table(self.compared)
         return found

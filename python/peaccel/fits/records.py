@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.arrays import ArrayT, Numpy, as_numpy, cast, dtype_name, is_torch, namespace, on_host, quiet
 from peaccel._utils.numbers import require_shares
+from peaccel._utils.warn import warn
 from peaccel.distributions import Distribution
 from peaccel.distributions._numerics import double
 from peaccel.fits.answer_confidence import ANSWER_CONFIDENCES, RankedAnswers, answer_confidence
@@ -21,6 +22,7 @@ from peaccel.scores import Score
 
 __all__ = [
     "CENTRED",
+    "LEVELS",
     "Calibration",
     "Centre",
     "ConformalSets",
@@ -28,6 +30,7 @@ __all__ = [
     "IsotonicProbability",
     "LogisticProbability",
     "Prior",
+    "Quality",
     "Selection",
     "Threshold",
     "behind_best",
@@ -38,7 +41,10 @@ D = TypeVar("D", bound=Distribution)
 
 CENTRED = ("point", "normal_isotropic", "normal_diagonal")
 """Kinds whose means can be moved; a direction less a mean is none."""
-
+LEVELS = 100
+"""Steps of a quality."""
+GROWTH = 1.25
+"""How many times as large as the threshold's gallery another one may be without a warning."""
 
 R = TypeVar("R", bound=RankedAnswers)
 
@@ -373,6 +379,9 @@ class Threshold(SavedFit, kind="threshold"):
         Of a probability, the bias and the weights of the score, the margin and, if they are four, the class margin.
     dim
         Dimensions of the items; 0 where they are not known.
+    gallery_size
+        How many items were searched; 0 where that is not known. Beyond 1.25 times as many a warning says that the
+        promise has ended.
     applied
         The fits that were applied to the items, such as "centre 1c291ca3", or "none"; empty where they are not known.
     fitted_on
@@ -393,6 +402,7 @@ class Threshold(SavedFit, kind="threshold"):
     confidence: str = "score"
     weights: tuple[float, ...] = ()
     dim: int = 0
+    gallery_size: int = 0
     applied: str = ""
     fitted_on: str = ""
     threshold: float
@@ -400,7 +410,7 @@ class Threshold(SavedFit, kind="threshold"):
     def __post_init__(self) -> None:
         require_numbers(self, "threshold", infinite=True)
         require_numbers(self, "weights")
-        _require_counts(self, "dim")
+        _require_counts(self, "dim", "gallery_size")
         _require_word(self, "of", "answers", "pairs")
         _require_word(self, "confidence", *ANSWER_CONFIDENCES, "probability")
         for name in ("score", "normalisation", "applied", "fitted_on"):
@@ -443,6 +453,7 @@ class Threshold(SavedFit, kind="threshold"):
         *,
         dim: int | None = None,
         applied: str | None = None,
+        gallery_size: int = 0,
     ) -> None:
         """Refuse answers of another score, norm, dimension or fit, where both are known, and those that nothing was
         promised of.
@@ -457,6 +468,14 @@ class Threshold(SavedFit, kind="threshold"):
                 f"{owner}: the threshold is of a {self.confidence}, which needs other items: expected k > 1"
             )
         self.check_score(owner, score, normalisation, dim=dim, applied=applied)
+        if self.gallery_size and gallery_size > GROWTH * self.gallery_size:
+            of = f"the gallery has more than {GROWTH:g} times the {self.gallery_size} items that the threshold is of"
+            warn(f"{owner}: {of}; {self._when_larger}")
+
+    @property
+    def _when_larger(self) -> str:
+        """The effect of a larger gallery, as a clause."""
+        return "it may accept more wrong answers: choose a threshold for this gallery"
 
     def check_score(
         self,
@@ -527,7 +546,8 @@ class Threshold(SavedFit, kind="threshold"):
             norm = getattr(ranking, "normalisation", "")
             if norm and isinstance(self, Selection) and self.confidence == "score":
                 ranking, scores = _best(ranking), scores[:, :1]
-            self.check("accept", getattr(ranking, "score", None), scores.shape[1], norm)
+            dim, size = (getattr(ranking, name, 0) for name in ("dim", "gallery_size"))
+            self.check("accept", getattr(ranking, "score", None), scores.shape[1], norm, dim=dim, gallery_size=size)
             if self.confidence != "score":
                 sure = self.confidence_of(ranking, labels)
                 return self.select(_best(ranking), sure)
@@ -634,6 +654,11 @@ class FalseMatchLimit(Threshold, kind="false_match_limit"):
         _require_counts(self, "number", "allowed")
 
     @property
+    def _when_larger(self) -> str:
+        each = f"at most {100 * self.alpha:g} % of searches without a mate, times the growth, return anything"
+        return f"{each}: for a lower share choose a threshold for this gallery"
+
+    @property
     def missing(self) -> int:
         """How many more searches it takes to promise anything."""
         return max(0, fewest(self.alpha, self.delta) - self.number)
@@ -650,6 +675,37 @@ class FalseMatchLimit(Threshold, kind="false_match_limit"):
             return f"return no matches: to promise that {promise}, {missing}"
         number = _number_of(self, "score")
         return f"return matches from a {number} of {self.threshold:.6g} on: {promise} ({self.number} {counted})"
+
+
+@dataclass(frozen=True)
+class Quality(SavedFit, kind="quality"):
+    """The quality of items from 0 to 100, as `fit_quality` finds it.
+
+    Attributes
+    ----------
+    quantiles
+        The confidence of the reference set at 1, 2, ... 100 %.
+
+    Examples
+    --------
+    >>> q = pe.Quality(tuple(float(i) for i in range(100)))
+    >>> q([-3.0, 49.5, 99.0]).tolist()
+    [0, 50, 100]
+    """
+
+    quantiles: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require_numbers(self, "quantiles")
+        if len(self.quantiles) != LEVELS or any(x > y for x, y in itertools.pairwise(self.quantiles)):
+            raise refused(self, "quantiles", self.quantiles, f"{LEVELS} ascending numbers")
+
+    def __call__(self, confidence: Any) -> NDArray[np.int64]:
+        """Integers from 0 to 100, of any shape: how many per cent of the reference set are at most as confident."""
+        x = _numbers(confidence)
+        if np.isnan(x).any():
+            raise ValueError(f"Quality: {np.isnan(x).sum()} of the {x.size} numbers of confidence are NaN")
+        return np.asarray(np.searchsorted(self.quantiles, x, side="right"), np.int64)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from peaccel.metrics.confidences import (
 )
 from peaccel.metrics.detection_cost import DetectionCost, detection_cost
 from peaccel.metrics.equal_error_rate import EqualError, equal_error_rate
+from peaccel.metrics.error_versus_discard import ErrorVersusDiscard, error_versus_discard
 from peaccel.metrics.open_set import Novelty, OpenSet, OpenSetPoint, mate_scores, novelty_detection, open_set
 from peaccel.metrics.reject_verification import RejectVerification, pair_uncertainty, reject_verification
 from peaccel.metrics.rejection import ceda, r_auroc, rejection_area, rejection_curve, truncated_rows
@@ -49,6 +50,7 @@ __all__ = [
     "CalibrationBins",
     "DetectionCost",
     "EqualError",
+    "ErrorVersusDiscard",
     "Novelty",
     "OpenSet",
     "OpenSetPoint",
@@ -64,6 +66,7 @@ __all__ = [
     "cropped_less_confident",
     "detection_cost",
     "equal_error_rate",
+    "error_versus_discard",
     "hit_at_k",
     "map_at_k",
     "map_at_r",

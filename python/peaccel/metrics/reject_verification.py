@@ -13,7 +13,7 @@ from peaccel._utils.numbers import as_numbers, as_shares, require_length
 from peaccel._utils.seeds import SEEDS, as_integer
 from peaccel.metrics.verification import as_far, as_pairs, most_at, warn_if_reversed
 
-__all__ = ["RejectVerification", "pair_uncertainty", "reject_verification"]
+__all__ = ["RejectVerification", "area_under", "pair_uncertainty", "reject_verification"]
 
 Array = NDArray[Any]
 
@@ -184,19 +184,19 @@ def reject_verification(
         _rates(numbers[accepted[certain[accepted] < n]], numbers[rejected[certain[rejected] < n]], far) for n in left
     ])  # fmt: skip
     oracle = np.array([_oracle(numbers[accepted], numbers[rejected], len(doubts) - n, far) for n in left])
-    area, best = _area(found[:, 0], shares), _area(oracle, shares)
+    area, best = area_under(found[:, 0], shares), area_under(oracle, shares)
     return RejectVerification(
         shares=shares,
         tar=found[:, 0],
         attained_far=found[:, 1],
         oracle_tar=oracle,
         area=area,
-        area_by_width=area / _area(np.ones(len(shares)), shares),
+        area_by_width=area / area_under(np.ones(len(shares)), shares),
         area_by_oracle=area / best if best > 0 else np.nan,
     )
 
 
-def _area(y: Array, x: Array) -> float:
+def area_under(y: Array, x: Array) -> float:
     """The area by the trapezoidal rule; NaN under a single point."""
     return float(np.diff(x) @ (y[1:] + y[:-1]) / 2) if len(x) > 1 else np.nan
 

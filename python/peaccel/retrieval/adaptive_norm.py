@@ -46,7 +46,7 @@ class AdaptiveNorm:
 
     def __call__(self, ranking: Ranking[Any], queries: Distribution) -> Ranking[Any]:
         normed: Ranking[Any] = normalise_scores(ranking, queries=self._nearest(queries), gallery=self._of_gallery)
-        return of_score(normed, self._score, self.label)
+        return of_score(normed, self._score, self.label, dim=ranking.dim, gallery_size=ranking.gallery_size)
 
     def of_pairs(self, scores: NDArray[Any], queries: Distribution, pairs: NDArray[np.int64]) -> NDArray[Any]:
         """Scores [P] of pairs [P, 2] of rows of queries and of the gallery, normalised."""

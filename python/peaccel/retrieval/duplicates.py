@@ -58,7 +58,7 @@ def duplicates(
     threshold, most = checked_threshold(owner, threshold, most)
     queries = items.distribution if isinstance(items, Prepared) else items
     planned = plan(queries, items, score, detach=True, names=("items", "items"))
-    return listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score)
+    return listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score, items.dim)
 
 
 def pairs_of_one_set(planned: Plan, threshold: float) -> Iterator[Pairs]:

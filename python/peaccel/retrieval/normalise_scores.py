@@ -171,8 +171,11 @@ def normalise_scores(
                 raise ValueError(f"{owner}: ids of scores are not -1 .. {len(mean) - 1}, rows of gallery")
             mean, deviation = mean[ids], deviation[ids]  # what padding finds does not change -inf
         terms.append((x - mean) / deviation)
-    normed = cast(sum(terms) / len(terms), compute_dtype(values))
-    return normed if ids is None else of_score(Ranking(*best_first(normed, ids, by_row=True)), of, norm)
+    normed: ArrayT = cast(sum(terms) / len(terms), compute_dtype(values))
+    if not isinstance(scores, Ranking):
+        return normed
+    found: Ranking[ArrayT] = Ranking(*best_first(normed, ids, by_row=True))
+    return of_score(found, of, norm, dim=scores.dim, gallery_size=scores.gallery_size)
 
 
 def norm_by(norm: str, cohort: Distribution, nearest: int) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "above_of_score",
     "best_first",
     "best_of_each_id",
+    "known_as",
     "merge",
     "of_score",
     "remaining",
@@ -62,6 +63,10 @@ class Ranking(_Ranked[ArrayT]):
         The `Score` that the scores are of; None where it is not known, as in ``torch.compile``.
     normalisation
         The norm of `normalise_scores`, such as "S-norm"; empty where scores are as they were.
+    dim
+        Dimensions of the items; 0 where they are not known.
+    gallery_size
+        How many items the gallery has; 0 where that is not known.
 
     Examples
     --------
@@ -74,16 +79,24 @@ class Ranking(_Ranked[ArrayT]):
     scored: float | None = None
     score: Score | None = None
     normalisation: str = ""
+    dim: int = 0
+    gallery_size: int = 0
 
 
 R = TypeVar("R", bound=Ranking[Any])
 
 
-def of_score(ranking: R, score: Score | None, normalisation: str = "") -> R:
+def of_score(ranking: R, score: Score | None, normalisation: str = "", *, dim: int = 0, gallery_size: int = 0) -> R:
     """The ranking, which knows now what its scores are of; torch.compile cannot set an attribute of a tuple."""
     if isinstance(ranking.scores, np.ndarray) or not is_traced(ranking.scores):
         ranking.score, ranking.normalisation = score, normalisation
+        ranking.dim, ranking.gallery_size = dim, gallery_size
     return ranking
+
+
+def known_as(ranking: R, other: Ranking[Any]) -> R:
+    """The ranking, whose scores are of the same as those of another one."""
+    return of_score(ranking, other.score, other.normalisation, dim=other.dim, gallery_size=other.gallery_size)
 
 
 class _Listed(NamedTuple, Generic[ArrayT]):
@@ -105,6 +118,8 @@ class RankingAbove(_Listed[ArrayT]):
         [M]; ties go to the lower gallery row.
     score
         The `Score` that the scores are of.
+    dim
+        Dimensions of the items; 0 where they are not known.
 
     Examples
     --------
@@ -115,6 +130,7 @@ class RankingAbove(_Listed[ArrayT]):
     """
 
     score: Score | None = None
+    dim: int = 0
 
     @property
     def queries(self) -> ArrayT:
@@ -125,7 +141,7 @@ class RankingAbove(_Listed[ArrayT]):
 
     def under(self, ids: Array) -> RankingAbove[ArrayT]:
         """The same items under other ids [M]."""
-        return above_of_score(RankingAbove(self.offsets, ids, self.scores), self.score)
+        return above_of_score(RankingAbove(self.offsets, ids, self.scores), self.score, self.dim)
 
     def of_different_ids(self) -> RankingAbove[ArrayT]:
         """Each id once for each query, where it is best."""
@@ -135,12 +151,12 @@ class RankingAbove(_Listed[ArrayT]):
         kept = np.sort(order[first])
         offsets = np.searchsorted(of[kept], np.arange(len(self.offsets)))
         columns = (x[like(x, kept)] for x in (self.ids, self.scores))
-        return above_of_score(RankingAbove(like(self.offsets, offsets), *columns), self.score)
+        return above_of_score(RankingAbove(like(self.offsets, offsets), *columns), self.score, self.dim)
 
 
-def above_of_score(found: RankingAbove[Any], score: Score | None) -> RankingAbove[Any]:
+def above_of_score(found: RankingAbove[Any], score: Score | None, dim: int) -> RankingAbove[Any]:
     """The items, which know now what their scores are of."""
-    found.score = score
+    found.score, found.dim = score, dim
     return found
 
 
@@ -190,17 +206,19 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
     if offsets is not None:
         places = _checked_offsets(offsets, parts)
         parts = [_moved(parts[i], places[i]) for i in sorted(range(len(parts)), key=places.__getitem__)]
-    missing = k - sum(part.ids.shape[1] for part in parts)
+    missing, padded = k - sum(part.ids.shape[1] for part in parts), [*parts]
     if missing > 0:
         first, shape = parts[0], (len(parts[0].ids), missing)
         nothing: Array = full(shape, none_like(first.ids), first.ids)
-        parts.append(of_score(Ranking(full(shape, -np.inf, first.scores), nothing), first.score, first.normalisation))
-    columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*parts, strict=True)]
+        padded.append(Ranking(full(shape, -np.inf, first.scores), nothing))
+    columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*padded, strict=True)]
     scores, ids = _selected(columns[0], columns[1], k)
     found = Ranking(namespace(scores).where(_absent(scores, ids), -np.inf, scores), ids)
     first, *others = parts
-    alike = all(x.score == first.score and x.normalisation == first.normalisation for x in others)
-    return of_score(found, first.score, first.normalisation) if alike else found
+    if any((x.score, x.normalisation, x.dim) != (first.score, first.normalisation, first.dim) for x in others):
+        return found
+    sizes = [x.gallery_size for x in parts]
+    return of_score(found, first.score, first.normalisation, dim=first.dim, gallery_size=sum(sizes) * all(sizes))
 
 
 def _selected(scores: Array, ids: Array, k: int) -> tuple[Array, Array]:
@@ -300,5 +318,4 @@ def _checked_offsets(offsets: Sequence[int], parts: list[Ranking]) -> list[int]:
 def _moved(part: Ranking, offset: int) -> Ranking:
     """The ranking with the offset added to its ids; padding stays."""
     xp = namespace(part.ids)
-    moved = Ranking(part.scores, xp.where(part.ids < 0, part.ids, part.ids + offset))
-    return of_score(moved, part.score, part.normalisation)
+    return known_as(Ranking(part.scores, xp.where(part.ids < 0, part.ids, part.ids + offset)), part)

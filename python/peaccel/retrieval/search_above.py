@@ -101,10 +101,10 @@ def search_above(
         plans = BlockPlans(queries, record)
         findable = Findable.of(owner, allowed, exclude, len(queries), None)
         found = _of_blocks(plans, blocks, threshold, findable)
-        return listed(owner, found, len(queries), most, plans.score, in_parts=True)
+        return listed(owner, found, len(queries), most, plans.score, queries.dim, in_parts=True)
     planned = plan(queries, gallery, score, detach=True)
     findable = Findable.of(owner, allowed, exclude, len(queries), len(gallery))
-    return listed(owner, pairs_above(planned, threshold, findable), len(queries), most, planned.score)
+    return listed(owner, pairs_above(planned, threshold, findable), len(queries), most, planned.score, queries.dim)
 
 
 def checked_threshold(owner: str, threshold: float, most: int) -> tuple[float, int]:
@@ -177,7 +177,7 @@ def _of_blocks(plans: BlockPlans, blocks: Iterable[Block], threshold: float, fin
 
 
 def listed(
-    owner: str, pairs: Iterable[Pairs], queries: int, most: int, score: Score, *, in_parts: bool = False
+    owner: str, pairs: Iterable[Pairs], queries: int, most: int, score: Score, dim: int, *, in_parts: bool = False
 ) -> RankingAbove[Any]:
     """The pairs of so many queries in their order: by query, best first, ties by the lower id.
 
@@ -195,6 +195,5 @@ def listed(
     ids, scores = (namespace(x[0]).concatenate(x) for x in zip(*(part[1:] for part in parts), strict=True))
     order = np.lexsort((on_host(ids), -on_host(scores), of)) if in_parts else np.argsort(of, kind="stable")
     offsets = np.append(0, np.bincount(of, minlength=queries).cumsum())
-    return above_of_score(
-        RankingAbove(like(scores, offsets), ids[like(ids, order)], scores[like(scores, order)]), score
-    )
+    found = RankingAbove(like(scores, offsets), ids[like(ids, order)], scores[like(scores, order)])
+    return above_of_score(found, score, dim)

@@ -85,4 +85,4 @@ class Searchable(Protocol):
 
 def is_searchable(gallery: object) -> TypeIs[Searchable]:
     """Whether a gallery is searched by its methods."""
-    return not isinstance(gallery, Distribution | Prepared) and isinstance(gallery, Searchable)
+    return not isinstance(gallery, (Distribution, Prepared)) and isinstance(gallery, Searchable)

@@ -23,7 +23,7 @@ from peaccel.retrieval.blocks import Block, BlockPlans, ListedRows, each_block, 
 from peaccel.retrieval.findable import ALL, Findable
 from peaccel.retrieval.plan import Plan, plan
 from peaccel.retrieval.prepared import Prepared
-from peaccel.retrieval.ranking import Ranking, merge, of_score
+from peaccel.retrieval.ranking import Ranking, known_as, merge, of_score
 from peaccel.retrieval.searchable import Searchable, is_searchable
 from peaccel.scores import Score, named
 
@@ -225,7 +225,8 @@ def rerank(
         candidates = excluded.masked(checked_candidates(owner, queries, candidates))
     planned = plan(queries, gallery, score, detach=True, candidates=candidates)
     scores, ids = planned.best(planned.candidates, checked_k(planned.score.name, k))
-    return of_score(Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids)), planned.score)
+    found = Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids))
+    return of_score(found, planned.score, dim=queries.dim, gallery_size=len(gallery))
 
 
 def _without_candidates(score: str | Score | None) -> TypeError:
@@ -326,7 +327,7 @@ def search(
     findable = ALL
     if not (allowed is None and exclude is None):
         findable = Findable.of(planned.score.name, allowed, exclude, len(queries), len(gallery))
-    found = _searched(planned, k, prune, findable)
+    found = _searched(planned, queries.dim, k, prune, findable)
     return found if accept is None else accept.select(found)
 
 
@@ -339,10 +340,10 @@ def _unknown_prune(score: Score, prune: str) -> ValueError:
     return ValueError(f"{score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
 
 
-def _searched(planned: Plan, k: int, prune: str, findable: Findable) -> Ranking:
+def _searched(planned: Plan, dim: int, k: int, prune: str, findable: Findable) -> Ranking:
     """The best k of the rows that may be found."""
     scores, ids, scored = findable.best(planned, k, prune)
-    ranking = of_score(Ranking(scores, ids), planned.score)
+    ranking = of_score(Ranking(scores, ids), planned.score, dim=dim, gallery_size=len(planned.inputs.mu2))
     if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
     return ranking
@@ -375,8 +376,8 @@ def _search_blocks(
         for first_row, block in read:
             added = len(block)
             planned, here = plans.of(first_row, plans.admitted(first_row, block)), findable.within(first_row, added)
-            found = _searched(planned, min(k, max(added, 1)), prune, here)
-            part = of_score(Ranking(*map(plans.returned, found)), plans.score)
+            found = _searched(planned, queries.dim, min(k, max(added, 1)), prune, here)
+            part = known_as(Ranking(*map(plans.returned, found)), found)
             del block
             best = merge([part], k, [first_row]) if best is None else merge([best, part], k, [0, first_row])
             size = first_row + added

@@ -11,9 +11,10 @@ from scipy import stats
 from torch import nn
 
 from peaccel.distributions import Distribution
+from peaccel.heads import UncertaintyHead
 from peaccel.methods.method import Stage
 
-__all__ = ["EPOCHS", "Movement", "above_chance", "probe_rows", "signs"]
+__all__ = ["EPOCHS", "Movement", "above_chance", "has_head", "probe_rows", "signs"]
 
 EPOCHS = 2
 """The first epochs of a stage, after each of which it is looked at."""
@@ -38,6 +39,12 @@ def probe_rows(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     several = np.flatnonzero(count > 1)
     chosen = several[np.linspace(0, len(several) - 1, min(CLASSES, len(several))).astype(np.int64)]
     return np.concatenate([order[first[i] : first[i] + min(count[i], ITEMS)] for i in chosen] or [order[:ITEMS]])
+
+
+def has_head(stage: Stage) -> bool:
+    """Whether a head of uncertainties learns in a stage."""
+    parts = (part for group in stage.groups for part in group.trains if isinstance(part, nn.Module))
+    return any(isinstance(module, UncertaintyHead) for part in parts for module in part.modules())
 
 
 def signs(d: Distribution, labels: NDArray[np.int64], head: bool = True) -> dict[str, str]:

@@ -18,13 +18,12 @@ from torch import Tensor, nn
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
-from peaccel.heads import UncertaintyHead
 from peaccel.losses._batch import known_on_host, sent
 from peaccel.losses.base import NotFiniteError
 from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training, UpTo1024
 from peaccel.train.batch_sampling import Data, augmented, balanced, deliver, length, move, take
 from peaccel.train.checkpoint import Checkpointer, TrainingState
-from peaccel.train.diagnostics import EPOCHS, Movement, probe_rows, signs
+from peaccel.train.diagnostics import EPOCHS, Movement, has_head, probe_rows, signs
 from peaccel.train.embedding import apply, embed, tensors
 from peaccel.train.interruption import DeferredInterrupt
 from peaccel.train.optim import optimizer_of, schedule_of
@@ -330,7 +329,7 @@ class _Run:
         aside = torch.random.fork_rng([device] if device.type == "cuda" else [])
         with torch.no_grad(), statistics_kept(everything), aside:
             d = self.training.model(move(take(data, torch.from_numpy(rows)), device))
-        found = found | (signs(d.to("cpu"), labels[rows], _has_head(stage)) if isinstance(d, Distribution) else {})
+        found = found | (signs(d.to("cpu"), labels[rows], has_head(stage)) if isinstance(d, Distribution) else {})
         for about, sentence in found.items():
             if about not in warned:
                 self.warnings.append(f"{stage.name}, epoch {at.epoch}: {sentence}")
@@ -433,12 +432,6 @@ class _Report:
     def _not_finite(self, what: str, at: TrainingState, rows: NDArray[np.int64]) -> FloatingPointError:
         where = f"stage {self.stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {rows[:4].tolist()} ...)"
         return FloatingPointError(f"fit: {what} at {where}; the last epoch's state is kept")
-
-
-def _has_head(stage: Stage) -> bool:
-    """Whether a head of uncertainties learns in a stage."""
-    parts = (part for group in stage.groups for part in group.trains if isinstance(part, nn.Module))
-    return any(isinstance(module, UncertaintyHead) for part in parts for module in part.modules())
 
 
 def _made(folder: PathLike | None, resume: bool) -> Path | None:

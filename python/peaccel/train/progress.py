@@ -15,6 +15,7 @@ from peaccel._utils.atomic_files import PathLike, naming_errors, unlinked
 from peaccel._utils.progress_bar import ProgressBar, duration
 from peaccel.distributions import Distribution
 from peaccel.methods.method import Stage, Terms
+from peaccel.train.diagnostics import has_head
 
 __all__ = ["ConsoleLogger", "NullLogger", "ProgressLogger", "spread"]
 
@@ -155,10 +156,11 @@ class ConsoleLogger(ProgressLogger):
         self.close_bar()
         for key in [key for key in self._last if key.endswith("_spread") and self._last[key] < DEAD]:
             name = key.removesuffix("_spread")
+            rate = "rate of the uncertainty head" if self._stage and has_head(self._stage) else "learning rate"
             self._console.print(
                 f"{self._description}{name} is {self._last[name + '_mean']:.3g} for every item (its spread is "
-                f"{self._last[key]:.1g} of that): the model does not tell sure from unsure items. A higher rate of the "
-                "uncertainty head, or a smaller weight of the prior, may help."
+                f"{self._last[key]:.1g} of that): the model does not tell sure from unsure items. A "
+                f"higher {rate}, or a smaller weight of the prior, may help."
             )
 
     def close_bar(self) -> None:

@@ -61,7 +61,9 @@ class Memory:
             gallery.rescore(self.queries, ids[rows], self.score), pe.rescore(self.queries, held, rows, self.score)
         )
         found = gallery.search(self.queries, 9, shortlist=len(ids), score=self.score)
-        np.testing.assert_array_equal(found.ids, gallery.search(self.queries, 9, self.score).ids)
+        exact = gallery.search(self.queries, 9, self.score)
+        np.testing.assert_array_equal(found.ids, exact.ids)
+        assert all((x.dim, x.gallery_size) == (DIM, len(ids)) for x in (found, exact))
         assert gallery.verify() == []
 
 

@@ -184,7 +184,8 @@ def test_one_variance_for_all_items_of_a_shard_is_one_only_where_all_shards_have
                 else:
                     pe.Gallery.create(path, part, ids)
         shards, expected = ShardedGallery(sources, score), pe.search(queries, whole, 50, score)
-        assert_ranking(shards.search(queries, 50), expected)
+        assert_ranking(found := shards.search(queries, 50), expected)
+        assert (found.dim, found.gallery_size) == (expected.dim, expected.gallery_size)
         np.testing.assert_array_equal(shards.rescore(queries, expected.ids), expected.scores)
         if stored != "items":
             assert_ranking(shards.search(queries, 50, shortlist=50), expected)

@@ -17,7 +17,7 @@ from peaccel._utils.exclusions import Exclusions
 from peaccel._utils.ids import Ids, are_strings, checked_ids, none_like
 from peaccel._utils.shared_lock import SharedLock
 from peaccel.distributions import Distribution
-from peaccel.distributions.checks import checked_k, require_distribution
+from peaccel.distributions.checks import checked_candidates, checked_k, require_distribution
 from peaccel.fits.records import Threshold
 from peaccel.retrieval.duplicates import pairs_of_one_set
 from peaccel.retrieval.faiss import index as faiss_index
@@ -338,16 +338,26 @@ class FaissReranker(Generic[ArrayT]):
                 raise ValueError(f"FaissReranker: {what}") from None
             raise
         ids = self._items.ids_of_rows(rows)
-        return of_score(best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids), planned.score)
+        return self._known(best_of_each_id(scores, ids, k) if shared else Ranking(scores, ids), planned)
+
+    def _known(self, found: Ranking[ArrayT], planned: Plan) -> Ranking[ArrayT]:
+        """The ranking, which knows what its scores are of."""
+        size, dim = len(self._items) - self._items.removed, self._prepared.dim
+        return of_score(found, planned.score, dim=dim, gallery_size=size)
 
     def _exact(self, planned: Plan, k: int, findable: Findable) -> Ranking[ArrayT]:
         """The best k of all rows that may be found."""
         if not self._items.share_ids:
             scores, rows, _ = findable.best(planned, k)
-            return of_score(Ranking(scores, self._items.ids_of_rows(rows)), planned.score)
+            return self._known(Ranking(scores, self._items.ids_of_rows(rows)), planned)
         rows = np.arange(len(self._items)) if findable.rows is None else findable.rows
         every = np.tile(rows, (len(planned.inputs.mu1), 1))
         return self._best(planned, every if findable.excluded is None else findable.excluded.masked(every), k)
+
+    def _candidates(self, owner: str, queries: Distribution[ArrayT], candidates: ArrayLike) -> Array:
+        """The rows of candidates, on the device where the index returns its own."""
+        asked: Array = checked_candidates(owner, queries, candidates) if self._indexed.on_gpu else candidates
+        return self._items.rows_of_candidates(owner, asked, len(queries))
 
     def _findable(self, owner: str, allowed: ArrayLike | None, excluded: Exclusions | None) -> Findable:
         """The rows that may be found: of allowed items that are there."""
@@ -386,7 +396,7 @@ class FaissReranker(Generic[ArrayT]):
         owner = "FaissReranker.rerank"
         planned = plan(queries, self._prepared, score or self.score, detach=True)
         excluded = self._items.excluded(owner, exclude, len(queries))
-        rows = self._items.rows_of_candidates(owner, candidates, len(queries))
+        rows = self._candidates(owner, queries, candidates)
         return self._best(planned, rows if excluded is None else excluded.masked(rows), checked_k(self.score.name, k))
 
     @_together
@@ -408,7 +418,8 @@ class FaissReranker(Generic[ArrayT]):
         owner = "FaissReranker.rescore"
         if self._items.share_ids:
             raise ValueError(f"{owner}: items share ids, expected one item an id, whose score it is")
-        rows = like(queries.mu, self._items.rows_of_candidates(owner, candidates, len(queries)))
+        rows = self._candidates(owner, queries, candidates)
+        rows = rows if self._indexed.on_gpu else like(queries.mu, rows)
         scores: ArrayT = plan(queries, self._prepared, score or self.score, detach=False, candidates=rows).scores()
         return scores
 
@@ -452,7 +463,7 @@ class FaissReranker(Generic[ArrayT]):
         threshold, most = checked_threshold(owner, threshold, most)
         planned, items = plan(queries, self._prepared, score or self.score, detach=True), self._items
         findable = self._findable(owner, allowed, items.excluded(owner, exclude, len(queries)))
-        found = listed(owner, pairs_above(planned, threshold, findable), len(queries), most, planned.score)
+        found = listed(owner, pairs_above(planned, threshold, findable), len(queries), most, planned.score, queries.dim)
         found = found.under(items.ids_of_rows(found.ids))
         return found.of_different_ids() if items.share_ids else found
 
@@ -479,7 +490,7 @@ class FaissReranker(Generic[ArrayT]):
         owner, items, ids = "FaissReranker.duplicates", self._items.present, self._items.ids
         threshold, most = checked_threshold(owner, threshold, most)
         planned = plan(items, items, self.score, detach=True)
-        found = listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score)
+        found = listed(owner, pairs_of_one_set(planned, threshold), len(items), most, planned.score, items.dim)
         named = ids[on_host(found.ids)]
         return found.under(named if are_strings(named) else like(found.ids, named))
 

@@ -29,7 +29,7 @@ from peaccel.retrieval.lance import table as lance_table
 from peaccel.retrieval.lance.item_tables import decoded, encoded
 from peaccel.retrieval.lance.table import LanceTable
 from peaccel.retrieval.lance.version_rows import Part
-from peaccel.retrieval.ranking import RankingAbove
+from peaccel.retrieval.ranking import RankingAbove, of_score
 from peaccel.retrieval.search_above import MOST, checked_threshold, listed
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, named, spelled
@@ -618,6 +618,7 @@ class Gallery:
         reranked = version_rows.reranked(queries, candidates, k, record, excluded)
         searched = version_rows.searched(queries, parts, masks, k, record, excluded)
         found = version_rows.best(chain([nothing], reranked, searched), k)
+        found = of_score(found, record, dim=queries.dim, gallery_size=len(table))
         return found if accept is None else accept.select(found)
 
     def _allowed(self, owner: str, allowed: Any) -> np.ndarray[Any, Any] | None:
@@ -712,7 +713,7 @@ class Gallery:
         """Pairs in their order, under ids as callers know them; those of no pairs are as those of a ranking."""
         none: Pairs = np.empty(0, np.int64), encoded("Gallery", nothing.ids[:0, 0]), nothing.scores[:0, 0]
         assert nothing.score is not None
-        found = listed(owner, chain([none], pairs), queries, most, nothing.score, in_parts=True)
+        found = listed(owner, chain([none], pairs), queries, most, nothing.score, nothing.dim, in_parts=True)
         return found.under(decoded(found.ids))
 
     def rescore(self, queries: Distribution, candidates: Any, score: str | Score | None = None) -> Numpy:
@@ -743,7 +744,8 @@ class Gallery:
         record, nothing = self._planned(queries, score, k)
         located = self._located("Gallery.rerank", queries, candidates)
         excluded = self._excluded("Gallery.rerank", exclude, queries)
-        return version_rows.best(chain([nothing], version_rows.reranked(queries, located, k, record, excluded)), k)
+        found = version_rows.best(chain([nothing], version_rows.reranked(queries, located, k, record, excluded)), k)
+        return of_score(found, record, dim=queries.dim, gallery_size=len(self))
 
     def _located(self, owner: str, queries: Distribution, candidates: Any) -> list[tuple[Part, Numpy]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""

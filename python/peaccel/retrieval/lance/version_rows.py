@@ -21,7 +21,7 @@ from peaccel.retrieval.lance.item_tables import decoded
 from peaccel.retrieval.lance.mapped_rows import MappedRows
 from peaccel.retrieval.lance.table import LanceTable
 from peaccel.retrieval.plan import plan
-from peaccel.retrieval.ranking import best_first, of_score
+from peaccel.retrieval.ranking import best_first, known_as
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
@@ -179,7 +179,7 @@ def blocks(part: Part, mask: Bools | None) -> Iterator[tuple[Distribution, np.nd
 
 def under_ids(ranking: Ranking[Any], ids: np.ndarray[Any, Any]) -> Ranking[Any]:
     """Ranking of rows as one of their ids; -1 or "" for padding."""
-    return of_score(Ranking(ranking.scores, decoded(and_none(ids)[ranking.ids])), ranking.score)
+    return known_as(Ranking(ranking.scores, decoded(and_none(ids)[ranking.ids])), ranking)
 
 
 def searched(
@@ -261,5 +261,4 @@ def best(rankings: Iterable[Ranking[Any]], k: int) -> Ranking[Any]:
 
 def _merged(rankings: list[Ranking[Any]], k: int) -> Ranking[Any]:
     scores, ids = best_first(*(np.concatenate(x, 1) for x in zip(*rankings, strict=True)), by_row=True)
-    found = Ranking(np.ascontiguousarray(scores[:, :k]), np.ascontiguousarray(ids[:, :k]))
-    return of_score(found, rankings[0].score)
+    return Ranking(np.ascontiguousarray(scores[:, :k]), np.ascontiguousarray(ids[:, :k]))

@@ -489,7 +489,7 @@ class ShardedGallery:
         arguments = threshold, most, allowed
         answers, _ = self._ask("search_above", (queries, excluded), arguments, timeout, partial=False)
         pairs = ((np.repeat(np.arange(len(counts)), counts), rows, scores) for counts, rows, _, scores in answers)
-        found = listed(owner, pairs, len(queries), most, self.score, in_parts=True)
+        found = listed(owner, pairs, len(queries), most, self.score, self._like.dim, in_parts=True)
         rows, names = (np.concatenate([answer[i] for answer in answers]) for i in (1, 2))
         return found if self._no_ids is None else found.under(names[SortedIds.of(rows).rows_of(found.ids)])
 
@@ -630,7 +630,7 @@ class ShardedGallery:
         scores, places = merge(rankings, k)
         ranking = ShardedRanking(scores, names[places])
         ranking.missing = missing
-        return of_score(ranking, self.score)
+        return of_score(ranking, self.score, dim=self._like.dim, gallery_size=len(self))
 
 
 def _still_missing(ranking: ShardedRanking, missing: tuple[str, ...]) -> ShardedRanking:
