@@ -105,6 +105,7 @@ def measures_of_arrays(
     assert_type(calibration(d), pe.Normal[Numpy])
     assert_type(pe.calibrate_variance(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
     assert_type(pe.fit_shift(d, labels, flags), float)
+    assert_type(pe.fit_quality(pe.confidence(d)), pe.Quality)
     centre = pe.fit_centre(d, d, whiten=True)
     assert_type(centre, pe.Centre)
     assert_type(centre.of_queries(d), pe.Normal[Numpy])

@@ -9,7 +9,7 @@ from peaccel._utils.report import Section, Table, write
 
 
 def body(tmp_path, *sections):
-    write(tmp_path / "report.html", "Of <us> & them", sections)
+    write(tmp_path / "report.html", "Of <us> & them", sections, ["evaluate", "--gallery", "a<b.npz"])
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -20,7 +20,7 @@ def table_of(page):
 def test_text_is_escaped(tmp_path):
     page = body(tmp_path, Section("a < b", 'c & "d"', Table(["<x>"], [["<y>"]], 1, {"<x>": "<z>"})))
     assert "Of &lt;us&gt; &amp; them" in page and "<h2>a &lt; b</h2>" in page and "<dt>&lt;x&gt;</dt>" in page
-    assert table_of(page).find(".//td").text == "<y>"
+    assert table_of(page).find(".//td").text == "<y>" and "peaccel evaluate --gallery" in page and "a<b.npz" not in page
 
 
 def test_a_table_has_its_cells_in_place_and_intervals_below_their_values(tmp_path):

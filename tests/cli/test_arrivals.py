@@ -575,9 +575,7 @@ def trained(pictures, monkeypatch):
     (pictures / "r").mkdir()
     (pictures / "r" / "run.json").write_text("{}")
     model = SimpleNamespace(run=RUN, model=Towers(), features=4)
-    monkeypatch.setattr(
-        _embed_data, "load", lambda folder, method: model if (folder, method) == (Path("r"), None) else None
-    )
+    monkeypatch.setattr(_embed_data, "load", lambda *given: model if given == (Path("r"), None, None) else None)
 
 
 @pytest.mark.parametrize(
@@ -603,14 +601,15 @@ def test_images_are_opened_as_the_backbone_takes_them(pictures, monkeypatch):
     with pytest.raises(SystemExit):
         cli.main(f"{OF_BACKBONE} --skip-bad --quick".split())
     (asked,) = found
-    assert isinstance(asked.pop("expected"), ImageInput) and made == [(("test_resnet",), {"weights": None})]
+    assert isinstance(asked.pop("expected"), ImageInput) and made[0][0] == ("test_resnet",)
+    assert made[0][1]["weights"] is None and made[0][1]["image_size"] is None
     assert asked == {
         "data": "folder", "root": Path("images"), "seed": 5, "quick": True, "parts": ["train"], "skip_bad": True
     }  # fmt: skip
     (pictures / "w.pth").write_bytes(b"")
     with pytest.raises(SystemExit):  # as nothing can be read from it
         cli.main(f"{OF_BACKBONE} --weights w.pth".split())
-    assert made[1][1] == {"weights": Path("w.pth")}
+    assert made[1][1]["weights"] == Path("w.pth")
 
 
 @pytest.mark.parametrize(("side", "factor"), [("images", 1), ("captions", 2)])

@@ -25,6 +25,7 @@ other programs, such as EPS to Ghostscript. Published data sets name some images
 
 # Threads that open images, which wait where the disk is a network away, and how many images each takes at a time.
 OPENERS, TOGETHER = 8, 128
+LOOKED_AT = 100  # images whose headers tell the size of all
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,10 @@ def unreadable(
     return faults
 
 
-def shorter_side(paths: Sequence[str], most: int = 100) -> int | None:
-    """The median of the images' shorter sides, in pixels; None where no image can be read.
-
-    Parameters
-    ----------
-    paths
-        The paths of N images.
-    most
-        The number of images whose headers are read, evenly spaced.
-    """
+def shorter_side(paths: Sequence[str]) -> int | None:
+    """The median of the images' shorter sides, in pixels, of 100 images evenly spaced; None where none can be read."""
     sides, pillow = [], _pillow()
-    for path in paths[:: -(-len(paths) // most) or 1]:
+    for path in paths[:: -(-len(paths) // LOOKED_AT) or 1]:
         bad = suppress(OSError, ValueError, SyntaxError, pillow.DecompressionBombError)  # which `unreadable` names
         with bad, pillow.open(_regular(path), formats=FORMATS) as image:
             sides.append(min(image.size))

@@ -67,8 +67,7 @@ class ThresholdResult:
         float,
         Column(
             "right kept %",
-            "share of the queries with a right item that are given it, the detection and identification rate; or of "
-            "the matching pairs that are accepted (TAR).",
+            "share of what matches that is accepted: of searches the detection and identification rate, of pairs TAR.",
             percent,
         ),
     ]
@@ -76,8 +75,7 @@ class ThresholdResult:
         float | None,
         Column(
             "false %",
-            "share of the searches without a mate that return anything (FPIR); or of the pairs that do not match that "
-            "are accepted (FAR).",
+            "share of what has no match that is accepted: of searches FPIR, of pairs FAR.",
             partial(percent, digits=2),
         ),
     ]

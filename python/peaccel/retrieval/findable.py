@@ -71,7 +71,7 @@ class Findable(NamedTuple):
     def best(self, planned: Plan, k: int, prune: str = "auto") -> Found:
         """`Plan.best_of_all` of the rows that may be found."""
         rows, excluded = self
-        if self.is_all:
+        if rows is None and excluded is None:
             return planned.best_of_all(k, prune)
         if planned.pair.op.draws:  # by the numbers of rows, so that all stay beside each other
             more = 0 if excluded is None else int(excluded.counts.max(initial=0))

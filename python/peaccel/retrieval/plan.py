@@ -68,8 +68,10 @@ class Plan(NamedTuple):
     def best_of_all(self, k: int, prune: str) -> tuple[Array, Array, float | None]:
         """Scores and rows [Q, k] of the best of all rows, and the share of pairs that were scored, if it is known."""
         inputs, laid_out = self.inputs, self.laid_out
-        if laid_out is not None and laid_out.apart is not None and len(inputs.mu1) < FEW:
-            inputs = inputs._replace(mu2=laid_out.apart[0], uncertainty2=laid_out.apart[1])
+        # A number of queries that is compared would be a condition of a compiled graph.
+        apart = None if laid_out is None or is_traced(inputs.mu1) else laid_out.apart
+        if apart is not None and len(inputs.mu1) < FEW:
+            inputs = inputs._replace(mu2=apart[0], uncertainty2=apart[1])
         panels = None if laid_out is None else laid_out.panels()
         return self.kernels.search(self.pair.op, inputs, k, prune, panels)
 

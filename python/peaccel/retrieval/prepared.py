@@ -153,14 +153,17 @@ class Prepared(Generic[ArrayT]):
 
     def _lay_out(self, pair: Pair) -> LaidOut:
         mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.near))
-        copies = [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
         if not (self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape):
-            return LaidOut(pair, (mu, uncertainty), copies, pack=self.packed, codes=self._codes)
+            return LaidOut(pair, (mu, uncertainty), self._copies(mu, uncertainty), pack=self.packed, codes=self._codes)
         rows = _side_by_side(mu, uncertainty)  # the kernel reads views of the halves
         laid_out = LaidOut(pair, (rows[:, : self.dim], rows[:, self.dim :]), [rows], pack=True, codes=self._codes)
-        if not copies and device_of(mu) in ("numpy", "cpu"):
+        if device_of(mu) in ("numpy", "cpu") and not self._copies(mu, uncertainty):
             laid_out.apart = mu, uncertainty
         return laid_out
+
+    def _copies(self, *inputs: Array) -> list[Array]:
+        """The inputs that take memory beside the gallery's arrays."""
+        return [x for x in inputs if not _takes_no_memory(x, self.distribution)]
 
     def extended(self, gallery: Distribution[ArrayT]) -> Prepared[ArrayT]:
         """The same for a gallery that begins with the items of this one. Nothing of these is computed again."""

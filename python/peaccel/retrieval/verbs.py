@@ -315,25 +315,22 @@ def search(
     >>> pe.search(queries, gallery, k=2, score="mls", exclude=[0, 1]).ids.tolist()
     [[2, 1], [2, 0]]
     """
-    if is_searchable(gallery):
-        return gallery.search(queries, k, score, shortlist=None, allowed=allowed, exclude=exclude, accept=accept)
-    if in_blocks(gallery):
-        return _search_blocks(queries, gallery, k, score, prune, allowed, exclude, accept)
+    if not isinstance(gallery, Distribution | Prepared):
+        if is_searchable(gallery):
+            return gallery.search(queries, k, score, shortlist=None, allowed=allowed, exclude=exclude, accept=accept)
+        if in_blocks(gallery):
+            return _search_blocks(queries, gallery, k, score, prune, allowed, exclude, accept)
     planned = plan(queries, gallery, score, detach=True)
     if prune not in PRUNE:
         raise _unknown_prune(planned.score, prune)
     k = checked_k(planned.score.name, k)
-    _check_accept(accept, planned.score, k, queries)
+    if accept is not None:
+        accept.check("accept", planned.score, k, dim=queries.dim)
     findable = ALL
     if not (allowed is None and exclude is None):
         findable = Findable.of(planned.score.name, allowed, exclude, len(queries), len(gallery))
     found = _searched(planned, queries.dim, k, prune, findable)
     return found if accept is None else accept.select(found)
-
-
-def _check_accept(accept: Threshold | None, score: Score, k: int, queries: Distribution) -> None:
-    if accept is not None:
-        accept.check("accept", score, k, dim=queries.dim)
 
 
 def _unknown_prune(score: Score, prune: str) -> ValueError:
@@ -368,7 +365,8 @@ def _search_blocks(
     k = checked_k(plans.score.name, k)
     if prune not in PRUNE:
         raise _unknown_prune(plans.score, prune)
-    _check_accept(accept, plans.score, k, queries)
+    if accept is not None:
+        accept.check("accept", plans.score, k, dim=queries.dim)
     findable = Findable.of(plans.score.name, allowed, exclude, len(queries), None)
     best: Ranking | None = None
     size, scored = 0, 0.0
