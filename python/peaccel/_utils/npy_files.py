@@ -48,6 +48,8 @@ def load(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[An
             for key, x in members.items():
                 with archive.open(x) as member:
                     found[key] = _array(path, f"key {key} ", member, x.file_size)
+                    if member.read(1):  # at its end the checksum is compared
+                        raise ValueError(f"key {key} goes on after its array")
     return found
 
 
