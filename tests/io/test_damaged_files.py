@@ -597,11 +597,11 @@ def test_a_member_that_is_lost_or_renamed_is_no_other_kind_of_item(tmp_path):
     np.savez(path, mu=MU, var=VAR)
     content = path.read_bytes()
     name, length = content.rindex(b"var.npy"), content.rindex(b"mu.npy") - 15  # in the list of members; of a comment
-    size = content.rindex(b"mu.npy") - 22  # of the member: to its end, where its checksum is compared
+    size = content.rindex(b"mu.npy") - 22  # of the member, and its compressed one: a checksum is compared at the end
     mean = content.index(MU.tobytes()) + 3
-    for changes in ({name: ord("w")}, {length: 1}, {size: 255, mean: 1}):
+    for changes in ({name: ord("w")}, {length: 1}, {size + 1: 128, size - 3: 128, mean: 1}):
         path.write_bytes(bytes(changes.get(place, value) for place, value in enumerate(content)))
-        with pytest.raises(ValueError, match=r"d\.npz: cannot be read, truncated or damaged"):
+        with pytest.raises(ValueError, match=r"d\.npz: (key mu )?cannot be read, truncated or damaged"):
             io.read_distribution(path)
 
 
