@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -320,6 +320,7 @@ def search(
             return gallery.search(queries, k, score, shortlist=None, allowed=allowed, exclude=exclude, accept=accept)
         if in_blocks(gallery):
             return _search_blocks(queries, gallery, k, score, prune, allowed, exclude, accept)
+        gallery = cast("Distribution[ArrayT]", gallery)  # `plan` refuses what it is
     planned = plan(queries, gallery, score, detach=True)
     if prune not in PRUNE:
         raise _unknown_prune(planned.score, prune)
