@@ -529,6 +529,20 @@ def test_the_line_that_is_printed_searches_by_what_was_chosen(folder, capsys, ev
     assert io.read_ranking("r.npz")[1].tolist() == expected.ids.tolist()
 
 
+def test_where_whitening_is_chosen_the_file_whitens(folder, capsys, monkeypatch):
+    queries, gallery, labels = of_points()
+    for name, d in (("q", queries), ("g", gallery)):
+        io.write_distribution(f"{name}.npz", d)
+    np.save("l.npy", labels)
+    whitened = property(lambda found: next(s for s in found.scores if s.name == "cosine, whitened"))
+    monkeypatch.setattr(choosing.ScoreChoice, "best", whitened)
+    line = "choose-score --queries q.npz --gallery g.npz --query-labels l.npy --gallery-labels l.npy --out o"
+    code, out, err = run(capsys, line)
+    assert code == 0, err
+    assert io.read_fit("o/centre.json") == pe.fit_centre(queries, gallery, whiten=True)
+    assert out.splitlines()[-1].startswith("peaccel search --score cosine --centre o/centre.json --gallery ")
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_said_in_one_line(case):
     call, message = WRONG[case]

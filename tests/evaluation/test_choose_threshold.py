@@ -628,6 +628,42 @@ def test_means_of_both_sides_are_tried_on_the_same_classes():
     )
 
 
+def test_searches_without_a_mate_lose_the_mean_of_queries_and_the_cohort_that_of_the_gallery():
+    queries, gallery = of_siblings(mean=0.7)
+    mated = ASKED < 150
+    (known, novel), (asked, alone) = ((x[mated], x[~mated]) for x in (queries, ASKED))
+    found = pe.choose_threshold(
+        known, gallery, (asked, SIBLINGS), fpir=0.1, try_centre=True, novel=novel, novel_labels=alone
+    )
+    assert found.centre == pe.fit_centre(known[np.flatnonzero(third("", asked, 0))], gallery)
+    moved, kept = found.centre.of_gallery(gallery), ~third("", alone, 0)
+    best = pe.search(found.centre.of_queries(novel), moved, 1, "cosine").scores[:, 0]
+    expected = pe.limit_false_matches(best[kept], 0.1, 0.1, alone[kept])
+    assert found.accept.threshold == expected.threshold
+    cohort = pe.Point(gallery.mu[::2] + 0.3 * np.random.default_rng(8).normal(size=(300, DIM)).astype("f4"))
+    found = pe.choose_threshold(queries, gallery, (ASKED, SIBLINGS), wrong=0.1, try_centre=True, cohort=cohort)
+    c, kept = found.centre, ~third("", ASKED, 0)
+    q, g, others = c.of_queries(queries), c.of_gallery(gallery), c.of_gallery(cohort)
+    sides = {name: pe.search(d, others, 300, "cosine") for name, d in (("queries", q), ("gallery", g))}
+    best = pe.normalise_scores(pe.search(q, g, 100, "cosine"), **sides)
+    right = SIBLINGS[best.ids[:, 0]] == ASKED
+    assert found.accept.threshold == pe.learn_then_test(best.scores[kept, 0], right[kept], ASKED[kept], 0.1).threshold
+
+
+def test_of_wrong_answers_each_class_counts_once():
+    queries, gallery = of_siblings()
+    some = np.random.default_rng(0).random(len(ASKED)) < 0.8  # one or two queries of a class
+    asked = ASKED[some]
+    found = pe.choose_threshold(queries[some], gallery, (asked, SIBLINGS), wrong=0.45, per="class")
+    ranking = pe.search(queries[some], gallery, 1, "cosine")
+    accepted = found.accept(ranking).ids[:, 0] >= 0
+    wrong = accepted & (SIBLINGS[ranking.ids[:, 0]] != asked)
+    weight = 1 / np.bincount(asked)[asked]
+    assert 0.1 < accepted.mean() < 0.9 and found.chosen.wrong == pytest.approx(wrong.sum() / accepted.sum())
+    assert found.chosen.wrong_by_class == pytest.approx(weight[wrong].sum() / weight[accepted].sum(), rel=1e-12)
+    assert found.chosen.wrong_by_class != pytest.approx(found.chosen.wrong, rel=1e-3)
+
+
 def test_scores_are_normalised_by_a_cohort():
     queries, gallery = of_siblings()
     cohort = pe.Point(np.random.default_rng(8).normal(size=(400, DIM)).astype("f4"))

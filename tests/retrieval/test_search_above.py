@@ -221,3 +221,16 @@ def test_a_gallery_on_disk_finds_what_one_in_memory_does(strings, tmp_path):
     assert_found(gallery.search_above(q, np.inf), ([0] * 6, np.empty(0, int), []), ids)
     with pytest.raises(ValueError, match=r"^Gallery.search_above: more than 3 pairs"):
         gallery.search_above(q, -1e9, most=3)
+
+
+@pytest.mark.parametrize("score", ["hib:n=4,seed=1", "sampled_cosine:n=3,seed=2"])
+def test_draws_of_an_item_are_the_same_where_others_are_not_allowed(score):
+    items = make("normal_diagonal", 40, 6)
+    allowed = np.flatnonzero(np.arange(40) % 3 == 0)
+    threshold = float(np.median(pe.pairwise(items[:5], items, score)))
+    every, some = (pe.search_above(items[:5], items, threshold, score, **x) for x in ({}, {"allowed": allowed}))
+    kept = np.isin(every.ids, allowed)
+    assert 0 < kept.sum() < len(kept)
+    assert some.ids.tolist() == every.ids[kept].tolist() and some.scores.tolist() == every.scores[kept].tolist()
+    best = pe.search(items[:5], items, 5, score, allowed=allowed)
+    np.testing.assert_array_equal(best.scores, pe.rescore(items[:5], items, best.ids, score))
