@@ -172,7 +172,10 @@ mod tests {
                 reserve(&mut vec![0_u64], most - 1)
             }];
         for work in works {
-            let failed = guarded(("search", "mls"), || Ok(work()));
+            let failed = guarded(("search", "mls"), || {
+                work();
+                Ok(())
+            });
             assert_eq!(failed, Err(Error::Memory(format!("search of mls: unable to allocate {} bytes", 8 * most))));
         }
         assert_eq!(guarded(("search", "mls"), || Ok(filled(7, 3))), Ok(vec![7, 7, 7]));
