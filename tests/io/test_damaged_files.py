@@ -605,6 +605,19 @@ def test_a_member_that_is_lost_or_renamed_is_no_other_kind_of_item(tmp_path):
             io.read_distribution(path)
 
 
+def test_columns_of_lines_that_have_lost_rows_are_refused(tmp_path, monkeypatch):
+    """As pyarrow reads a file in which one column's number of rows is damaged."""
+    from peaccel import io
+    from peaccel.io import rankings
+
+    path = tmp_path / "r.parquet"
+    io.write_ranking(path, (np.ones((1, 2)), np.array([[3, 4]])))
+    whole = rankings.column_of_file
+    monkeypatch.setattr(rankings, "column_of_file", lambda at, name: whole(at, name)[: 0 if name == "score" else 2])
+    with pytest.raises(ValueError, match=r"r\.parquet: columns have \[0, 2\] rows, expected as many in each$"):
+        io.read_ranking(path)
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--from"]:
         main(Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), int(sys.argv[2]))

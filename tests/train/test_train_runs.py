@@ -476,6 +476,14 @@ def test_sizes_in_a_record_are_not_believed(parts, tmp_path, monkeypatch, sizes,
         train.load(tmp_path)
 
 
+def test_settings_of_which_no_model_can_be_made_name_the_record(parts, tmp_path):
+    carry_out("pfe", parts, tmp_path, mean="given", hidden=4, match={"epochs": 1})
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(record | {"settings": record["settings"] | {"dim": 10_000}}))
+    with pytest.raises(ValueError, match=r"run\.json: makes no model \(mean_head: dim is 10000, expected at most the"):
+        train.load(tmp_path)
+
+
 # -- another checkpoint ------------------------------------------------------------------------------------------------
 
 

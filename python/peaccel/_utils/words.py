@@ -50,7 +50,7 @@ _PLACES = {
     "peaccel.sample(d, n) draws": "sample rvs rsample draw samples",
     "peaccel.log_prob": "log_prob logpdf pdf log_pdf log_density density",
     "peaccel.entropy": "entropy differential_entropy",
-    "peaccel.confidence": "confidence quality uncertainty certainty",
+    "peaccel.confidence": "confidence uncertainty certainty",
     "peaccel.fuse": "fuse pool pooling average_embeddings template templates aggregate mean_embedding",
     "peaccel.special.log_iv": "iv besseli bessel log_bessel log_besseli",
     "peaccel.special.log_ive": "ive",
@@ -59,6 +59,7 @@ _PLACES = {
     "peaccel.special.log_ndtr": "log_cdf norm_logcdf",
     # retrieval
     "peaccel.search": "knn nearest_neighbors nearest_neighbours neighbors topk top_k nn_search",
+    "peaccel.exclude_same": "exclude junk exclude_self ignore_self leave_out same_camera",
     "peaccel.search_above": "range_search radius_search radius_neighbors",
     "peaccel.duplicates": "find_duplicates dedup deduplicate near_duplicates paraphrase_mining",
     "peaccel.FaissReranker": "faiss index ann hnsw ivf build_index",

@@ -260,7 +260,9 @@ def _read_lines(path: Path, strings: bool) -> tuple[NDArray[Any], NDArray[Any]]:
     ranks: NDArray[Any] | None
     scores: NDArray[Any] | None
     if path.suffix == ".parquet":
-        queries, ranks, ids, scores = (column_of_file(f"{path}:{name}", name) for name in RANKED)
+        queries, ranks, ids, scores = columns = [column_of_file(f"{path}:{name}", name) for name in RANKED]
+        if len(sizes := {len(x) for x in columns}) > 1:
+            raise ValueError(f"{path}: columns have {sorted(sizes)} rows, expected as many in each")
         ids = _signed(path, ids)
     else:
         lines = TextColumns(path, (".csv",), ",")

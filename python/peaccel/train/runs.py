@@ -357,7 +357,7 @@ def _built(folder: Path, record: Mapping[str, Any], method: Method, settings: An
         if backbone is None:
             backbone, features = (Covariates(covariates) if covariates else nn.Identity()), record["features"]
         return method.build(backbone, features, record["classes"], settings), features
-    except (RuntimeError, TypeError) as error:  # torch's, of sizes that are none
+    except (RuntimeError, TypeError, ValueError) as error:  # torch's, of sizes that are none, and of settings
         if "meta tensor" in str(error):
             raise
         raise ValueError(f"{path}: makes no model ({str(error).partition(chr(10))[0]})") from None
