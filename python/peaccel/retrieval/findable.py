@@ -22,7 +22,7 @@ __all__ = ["ALL", "HELD", "Findable", "Found", "Pairs"]
 
 HELD = 1 << 20  # pairs that one search may return
 FEW = 4  # items that a query may not find, beside the best k, that a first search returns
-TIMES = 8  # times as many in the next search of queries that lack some
+TIMES = 16  # times as many in the next search of queries that lack some, such as those of near duplicates
 MANY = 1024  # items that a query may not find from which on the others may be copied
 SHARING = 8  # queries that may not find the same ones, for each copy
 
